@@ -176,7 +176,7 @@ HOOKS = {
     "exact_width",
     "factors",
     "inputs",
-    "law",
+    "distribution",
     "learnable",
     "leaves",
     "n_factors",

@@ -142,9 +142,9 @@ STREAM = Stream(20_240_607)
 
 def admits(projection: str, case: Case) -> bool:
     """Tell whether every leaf of the kernel has draws of this projection."""
-    product_laws = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
+    unrotated = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
     return projection not in ("orthogonal", "structured") or not any(
-        isinstance(leaf, product_laws) for leaf in case.kernel.leaves()
+        isinstance(leaf, unrotated) for leaf in case.kernel.leaves()
     )
 
 

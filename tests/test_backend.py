@@ -1,4 +1,4 @@
-"""Every primitive against its NumPy reference, and the laws of the random matrices."""
+"""Every primitive against its NumPy reference, and how matrices are distributed."""
 
 import subprocess
 import sys
@@ -369,7 +369,7 @@ KNOWN_ANSWERS = [  # of the Random123 distribution, philox4x32-10
         [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
     ),
 ]
-LAWS = ["normal", "cauchy", "laplace", "uniform", "sign"]
+DISTRIBUTIONS = ["normal", "cauchy", "laplace", "uniform", "sign"]
 CORNERS = [(0, 0), (3, 61), (10**9 - 2, 10**9 - 5), (2**32 - 2, 2**32 - 7), (2**40, 17)]
 
 
@@ -378,40 +378,44 @@ def test_philox_known_answers(count, key, words):
     assert reference.philox4x32(count, key).tolist() == words
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("key", [0, 12345, 2**64 - 1])
-def test_random_matrix_against_reference(law, corner, key):
+def test_random_matrix_against_reference(distribution, corner, key):
     i, j = corner
     for dtype in DTYPES:
-        values = counter.random_matrix(key, law, i, i + 4, j, j + 300, dtype)
-        expected = reference.random_matrix(key, law, i, i + 4, j, j + 300, np.float64)
+        values = counter.random_matrix(key, distribution, i, i + 4, j, j + 300, dtype)
+        expected = reference.random_matrix(
+            key, distribution, i, i + 4, j, j + 300, np.float64
+        )
         assert values.dtype == dtype
         np.testing.assert_allclose(values, expected, rtol=2e-6, atol=6e-7)
         assert np.all(values == values.astype(np.float32))
 
 
 @given(
-    law=st.sampled_from(LAWS),
+    distribution=st.sampled_from(DISTRIBUTIONS),
     row=st.integers(0, 2**33),
     column=st.integers(0, 2**33),
     rows=st.tuples(st.integers(0, 12), st.integers(0, 12)),
     columns=st.tuples(st.integers(0, 1300), st.integers(0, 1300)),
     dtype=st.sampled_from(DTYPES),
 )
-def test_rectangles_agree_bit_for_bit(law, row, column, rows, columns, dtype):
-    full = counter.random_matrix(7, law, row, row + 12, column, column + 1300)
+def test_rectangles_agree_bit_for_bit(distribution, row, column, rows, columns, dtype):
+    full = counter.random_matrix(7, distribution, row, row + 12, column, column + 1300)
     (a, b), (c, d) = sorted(rows), sorted(columns)
-    part = counter.random_matrix(7, law, row + a, row + b, column + c, column + d)
+    part = counter.random_matrix(
+        7, distribution, row + a, row + b, column + c, column + d
+    )
     np.testing.assert_array_equal(part, full[a:b, c:d])
     again = counter.random_matrix(
-        7, law, row + a, row + b, column + c, column + d, dtype
+        7, distribution, row + a, row + b, column + c, column + d, dtype
     )
     assert again.dtype == dtype
     np.testing.assert_array_equal(again, part)
 
 
-DISTRIBUTIONS = {
+EXPECTED = {
     "normal": stats.norm(),
     "cauchy": stats.cauchy(),
     "laplace": stats.laplace(),
@@ -419,23 +423,26 @@ DISTRIBUTIONS = {
 }
 
 
-@pytest.mark.parametrize("law", list(DISTRIBUTIONS))
+@pytest.mark.parametrize("distribution", list(EXPECTED))
 @pytest.mark.parametrize("key", [0, 1, 2**63 + 5])
-def test_laws(law, key):
-    values = counter.random_matrix(key, law, 0, 200, 0, 1000, np.float64)
+def test_distributions(distribution, key):
+    values = counter.random_matrix(key, distribution, 0, 200, 0, 1000, np.float64)
     assert np.all(np.isfinite(values))
-    assert stats.kstest(values.ravel(), DISTRIBUTIONS[law].cdf).pvalue > SMALLEST_P
+    assert stats.kstest(values.ravel(), EXPECTED[distribution].cdf).pvalue > SMALLEST_P
     # One row, one column: whatever depends on a lane of the generator.
     for line in (values[17], values[:, 33]):
-        assert stats.kstest(line, DISTRIBUTIONS[law].cdf).pvalue > SMALLEST_P
+        assert stats.kstest(line, EXPECTED[distribution].cdf).pvalue > SMALLEST_P
 
 
-@pytest.mark.parametrize("law", list(DISTRIBUTIONS))
-def test_tails(law):
-    values = counter.random_matrix(3, law, 0, 500, 0, 8000).ravel()
-    law_cdf = DISTRIBUTIONS[law]
+@pytest.mark.parametrize("distribution", list(EXPECTED))
+def test_tails(distribution):
+    values = counter.random_matrix(3, distribution, 0, 500, 0, 8000).ravel()
+    expected = EXPECTED[distribution]
     for p in (1e-3, 1e-4, 1e-5):
-        for count in (np.sum(values < law_cdf.ppf(p)), np.sum(values > law_cdf.isf(p))):
+        for count in (
+            np.sum(values < expected.ppf(p)),
+            np.sum(values > expected.isf(p)),
+        ):
             assert stats.binomtest(int(count), values.size, p).pvalue > SMALLEST_P
 
 
@@ -450,8 +457,8 @@ def test_extreme_words_give_finite_values():
     half, values = counter._HALF_TILE, np.empty(counter._TILE, dtype=np.float32)
     extremes = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], dtype=np.uint32)
     words[:25], words[half : half + 25] = np.repeat(extremes, 5), np.tile(extremes, 5)
-    for law in LAWS:
-        getattr(counter, f"_transform_{law}")(words, 25, values)
+    for distribution in DISTRIBUTIONS:
+        getattr(counter, f"_transform_{distribution}")(words, 25, values)
         assert np.all(np.isfinite(values[:25]))
         assert np.all(np.isfinite(values[half : half + 25]))
 
@@ -461,12 +468,12 @@ def test_entries_are_uncorrelated():
     rows = counter.random_matrix(5, "normal", 0, 130, 0, n, np.float64)
     columns = counter.random_matrix(5, "normal", 0, n, 0, 130, np.float64).T
     other_key = counter.random_matrix(6, "normal", 0, 130, 0, n, np.float64)
-    next_law = counter.random_matrix(5, "laplace", 0, 130, 0, n, np.float64)
+    next_distribution = counter.random_matrix(5, "laplace", 0, 130, 0, n, np.float64)
     # Squares find what Box-Muller pairs would share.
     for lines in (rows, columns, rows**2, columns**2):
         correlation = np.corrcoef(lines) - np.eye(130)
         assert np.max(np.abs(correlation)) < 6 / np.sqrt(n)
-    for other in (other_key, next_law):
+    for other in (other_key, next_distribution):
         correlation = np.corrcoef(rows, other)[:130, 130:]
         assert np.max(np.abs(correlation)) < 6 / np.sqrt(n)
 

@@ -1,4 +1,4 @@
-"""Generated families of tables: their laws, and the benchmark that draws them."""
+"""Generated families of tables, and the benchmark that draws them."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_records(tmp_path, monkeypatch):
         assert record["n_train"] == 40 and record["n_test"] == 1000
         assert record["n_columns"] == 6 and record["size"] == "40x6"
     assert [each["name"] for each in results["dataset"]] == ["steps", "categories"]
-    assert "trees of depth 3" in results["dataset"][0]["law"]
+    assert "trees of depth 3" in results["dataset"][0]["description"]
     titles = [table.title for table in Families.tables(results)]
     assert "Log loss" in titles
     assert Families.figure(results) is not None

@@ -98,13 +98,13 @@ def test_a_fit_has_a_process_of_its_own():
     assert measured["process_seconds"] > measured["seconds"] > 0
     model = METHODS["features"].make(request).fit(X[:50], y[:50])
     mean, variance = model.predict(X[100:])
-    law = stats.norm(mean, np.sqrt(variance))
+    distribution = stats.norm(mean, np.sqrt(variance))
     residual = y[100:] - mean
     assert measured["rmse"] == pytest.approx(np.sqrt(np.mean(residual**2)))
-    assert measured["nlpd"] == pytest.approx(-law.logpdf(y[100:]).mean())
-    low, high = law.interval(0.95)
+    assert measured["nlpd"] == pytest.approx(-distribution.logpdf(y[100:]).mean())
+    low, high = distribution.interval(0.95)
     assert measured["coverage"] == np.mean((low < y[100:]) & (y[100:] < high))
-    low, high = law.interval(0.5)
+    low, high = distribution.interval(0.5)
     assert measured["coverage_50"] == np.mean((low < y[100:]) & (y[100:] < high))
 
 
@@ -142,7 +142,9 @@ def test_random_features_of_gpytorch_predict_by_their_weights(monkeypatch):
     ours = gp_peers.FourierProcess(request).fit(X[:100], y[:100])
     mean, variance = ours.predict(X[100:])
     assert mean.dtype == np.float64 and ours.steps_ == 1
-    monkeypatch.setattr(gp_peers.FourierProcess, "law", gp_peers.GPyTorchProcess.law)
+    monkeypatch.setattr(
+        gp_peers.FourierProcess, "predictive", gp_peers.GPyTorchProcess.predictive
+    )
     own = gp_peers.FourierProcess(request).fit(X[:100], y[:100])
     assert own.steps_ == 1
     for result, expected in zip((mean, variance), own.predict(X[100:]), strict=True):
@@ -197,7 +199,7 @@ def test_it_prints_and_draws(bench):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--methods", "laplace"], "unknown method 'laplace'; expected one or more of"),
         (["--n-components", "0"], "n_components must be 1 or more"),
         (["--columns", "4"], "columns must be 5 or more"),
         (["--tables", "bike"], "--tables are files of --data-dir"),

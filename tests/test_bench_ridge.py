@@ -431,8 +431,14 @@ def test_command(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--kernel", "nosuch"), "unknown kernel 'nosuch'; expected some of gaussian"),
-        (("--solvers", "nosuch"), "unknown solver 'nosuch'; expected some of pcg"),
+        (
+            ("--kernel", "nosuch"),
+            "unknown kernel 'nosuch'; expected one or more of gaussian",
+        ),
+        (
+            ("--solvers", "nosuch"),
+            "unknown solver 'nosuch'; expected one or more of pcg",
+        ),
         (("--solvers", "", "--no-peers"), "nothing to run: name some of pcg"),
         (("--libraries", "nosuch"), "unknown library 'nosuch'"),
         (("--alpha", "0"), "alpha must be a positive number"),

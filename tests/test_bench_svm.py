@@ -84,7 +84,7 @@ def test_it_prints_and_draws(results):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--methods", "laplace"], "unknown method 'laplace'; expected one or more of"),
         (["--methods", ""], "nothing to run: name some of features, linear-svc"),
         (["--n-components", "0"], "positive integers"),
         (["--penalty", "0"], "penalty must be a positive number, got 0"),

@@ -83,7 +83,7 @@ def test_what_is_shown(results):
         *("Share of targets in intervals of 90 %", "Seconds of the fit"),
     ]
     assert titles[5:] == [
-        "Mean ranks (and on how many tables randkern, Tabular* errs no more)"
+        "Mean ranks (and on how many tables randkern, Tabular* has no larger error)"
     ]
     assert len(shown[0].rows) == 2
     assert any("may be equal (Nemenyi, 5 %)" in note for note in results["notes"])

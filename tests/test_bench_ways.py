@@ -67,7 +67,7 @@ def test_ways_of_one_kernel_agree(results):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "forest"], "unknown method 'forest'; expected some of"),
+        (["--methods", "forest"], "unknown method 'forest'; expected one or more of"),
         (["--landmarks", "0"], "positive integers"),
         (["--optical-alpha", "0"], "optical_alpha must be a positive number, got 0"),
     ],

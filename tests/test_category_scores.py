@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge, RidgeCV
+from sklearn.preprocessing import OneHotEncoder
 
 import randkern as rk
 from randkern._random import root_stream
@@ -120,21 +122,66 @@ def test_more_levels_than_the_encoder_has_indicators_for_have_scores():
 @pytest.mark.parametrize("classes", [False, True])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_scores_are_chosen_by_the_error_of_rows_left_out(classes, grouped):
-    """One column of 20 tells the target, or all ten do in a sum."""
+    """One column of 20 tells the target, or all ten do in a sum, or none does alone."""
     rng = np.random.default_rng(1)
     folds = Folds(np.arange(600) % 20) if grouped else None
     found = []
-    for n_columns, used in ((20, 1), (10, 10)):
+    for n_columns, used in ((20, 1), (10, 10), (10, 0)):
         codes = rng.integers(40, size=(600, n_columns))
         effects = rng.normal(size=(40, n_columns))
-        y = effects[codes[:, :used], np.arange(used)].sum(axis=1) / np.sqrt(used)
-        y += 0.3 * rng.normal(size=600)
+        y = effects[codes[:, :used], np.arange(used)].sum(axis=1) / np.sqrt(used or 1)
+        if not used:
+            y = (codes[:, 0] + codes[:, 1]) % 2 - 0.5
+        y = y + 0.3 * rng.normal(size=600)
         y = y > 0 if classes else y
         table = pd.DataFrame(
             {f"c{j}": [f"v{c}" for c in column] for j, column in enumerate(codes.T)}
         )
         found.append(chosen(table, y, classes, folds))
-    assert len(found[0]) == 20 and found[1] == []
+    # Of labels, which tell less, the scores of a sum are no better.
+    assert [len(columns) for columns in found] == [20, 0 if classes else 10, 0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_of_several_columns_are_effects_of_ridge_regression(weighted):
+    """Of targets less their mean, with one penalty, but for constants."""
+    X, y = table_of(500, 15, n_columns=3)
+    weight = np.ones(500)
+    if weighted:
+        weight = np.random.default_rng(3).uniform(0.5, 2.0, 500)
+    names = ["c0", "c1", "c2"]
+    scores = CategoryScores(names).fit(X, y, weight)
+    table = scores.transform(X)[[f"{name} score" for name in names]].to_numpy()
+    A = OneHotEncoder().fit_transform(X[names])
+    left = y - np.average(y, weights=weight)
+    distances = []
+    for shrinkage in (0.3, 3.0, 30.0):
+        ridge = Ridge(shrinkage, fit_intercept=False, solver="cholesky")
+        ridge.fit(A.toarray(), left, weight / weight.mean())
+        effects = [
+            A[:, 15 * j : 15 * j + 15] @ ridge.coef_[15 * j : 15 * j + 15]
+            for j in range(3)
+        ]
+        difference = table - np.transpose(effects)
+        distances.append(abs(difference - difference.mean(axis=0)).max())
+    assert min(distances) < 1e-3 * y.std()
+
+
+def test_a_sum_of_many_levels_is_fitted_as_well_as_by_linear_regression():
+    """Means of levels alone take the effects of the other nine columns for noise."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(60, size=(2000, 10))
+    y = rng.normal(size=(10, 60))[np.arange(10), codes].sum(axis=1) / np.sqrt(10)
+    y += 0.4 * rng.normal(size=2000)
+    X = pd.DataFrame(codes).astype(str).radd("v").rename(columns=str)
+    hot = OneHotEncoder(handle_unknown="ignore").fit_transform(X)
+    ridge = RidgeCV(np.logspace(-1, 2, 9)).fit(hot[:1200].toarray(), y[:1200])
+    model = rk.TabularRegressor(5, random_state=0).fit(X[:1200], y[:1200])
+    errors = [
+        np.sqrt(np.mean((predicted - y[1200:]) ** 2))
+        for predicted in (model.predict(X[1200:]), ridge.predict(hot[1200:]))
+    ]
+    assert errors[0] < 1.1 * errors[1]
 
 
 def test_levels_of_many_rows_need_no_scores():
@@ -185,7 +232,8 @@ def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     np.testing.assert_allclose(again, model.predict(new), rtol=1e-6)
 
 
-def test_tensors_and_onnx_have_the_same_scores(tmp_path):
+def test_tensors_and_onnx_have_the_same_scores(tmp_path, monkeypatch):
+    monkeypatch.setattr(category_scores, "_scores_help", lambda *_: True)
     pytest.importorskip("torch")
     X, y = table_of(200, 16)
     X.loc[:20, "c0"] = None

@@ -55,7 +55,7 @@ def estimate(kernel, X, n_components, seed=0, **options):
 
 # -- the mean ----------------------------------------------------------------------
 
-# Powers of features beyond modulus 1 have no variance under laws of a heavy tail.
+# Powers of heavy-tailed features beyond modulus 1 have no variance.
 LIGHT = ["identity", "hermite2", "optical-4", "series"]
 COMBINATIONS = [
     pytest.param(activation, base, id=f"{activation}-{base}")
@@ -190,7 +190,7 @@ def test_features_of_unequal_probabilities_are_unbiased(base, n_components):
 
 
 def test_many_independent_draws_have_the_mean_of_the_kernel():
-    """At D = 100,000, where a wrong law of the conditional degrees shows."""
+    """At D = 100,000, where a wrong distribution of the conditional degrees shows."""
     X = CIRCLE_ROWS[:3]
     kernel = rk.Compositional(sk.fully_connected(9), deduplicate=False)
     variance = kernel.feature_variance(X, n_components=100_000)
@@ -229,12 +229,12 @@ def test_measured_number_of_factors_is_the_complexity():
             )
             assert draws.n_counted == n_draws
             counts.append(draws.n_factors / n_draws)
-        # The truncated laws have a variance too: 0.18·√L for ReLU, some 10⁵ for step.
-        law = skeleton.graph.laws[0]
-        degrees = np.arange(len(law.probabilities))
+        # Truncated distributions have a variance: 0.18·√L for ReLU, some 10⁵ for step.
+        distribution = skeleton.graph.distributions[0]
+        degrees = np.arange(len(distribution.probabilities))
         spread = np.std(counts) / math.sqrt(n_parts)
         if skeleton.depth == 1:
-            second = degrees**2 @ law.probabilities - law.mean**2
+            second = degrees**2 @ distribution.probabilities - distribution.mean**2
             spread = math.sqrt(second / (n_draws * n_parts))
         difference = np.mean(counts) - skeleton.complexity(truncated=True)
         assert abs(difference) <= 7 * spread + 1e-12

@@ -1,7 +1,7 @@
 """Rows of groups, and rows in the order of time: no split, loss or interval ignores it.
 
 Oracles are dense fits of the bordered linear system without the rows that are left out,
-and rows of new groups or later times, drawn from known laws.
+and rows of new groups or later times, drawn from known distributions.
 """
 
 import json

@@ -33,9 +33,9 @@ from _cases import (
 from randkern._random import Stream
 from randkern.plan import evaluate
 from randkern.projections import (
-    ComplexNormalLaw,
+    ComplexNormalDistribution,
     Mixing,
-    NormalLaw,
+    NormalDistribution,
     make_projection,
 )
 
@@ -347,14 +347,16 @@ def test_dependent_draws_lower_the_variance(projection):
 KS_LEVEL = 1e-6
 
 
-def rows_of(law, n_draws=8_000, width=8):
-    projection = make_projection("orthogonal", Stream(5), n_draws, width, law, "")
+def rows_of(distribution, n_draws=8_000, width=8):
+    projection = make_projection(
+        "orthogonal", Stream(5), n_draws, width, distribution, ""
+    )
     parts = projection.draw()
     return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
 
 
 def test_orthogonal_rows_have_the_norms_and_entries_of_independent_ones():
-    rows = rows_of(NormalLaw())
+    rows = rows_of(NormalDistribution())
     norms = np.sum(rows**2, axis=1)
     assert stats.kstest(norms, stats.chi2(8).cdf).pvalue > KS_LEVEL
     for row, column in ((0, 0), (3, 5), (7, 7)):
@@ -364,7 +366,7 @@ def test_orthogonal_rows_have_the_norms_and_entries_of_independent_ones():
 
 
 def test_orthogonal_blocks_are_orthogonal():
-    rows = rows_of(NormalLaw(), n_draws=21)
+    rows = rows_of(NormalDistribution(), n_draws=21)
     for block in (rows[:8], rows[8:16], rows[16:]):
         gram = block @ block.T
         off = gram - np.diag(np.diag(gram))
@@ -374,7 +376,7 @@ def test_orthogonal_blocks_are_orthogonal():
 
 def test_complex_orthogonal_rows_are_haar():
     """Without the phases of Mezzadri 2007 the first entries would be real."""
-    rows = rows_of(ComplexNormalLaw())
+    rows = rows_of(ComplexNormalDistribution())
     norms = np.sum(np.abs(rows) ** 2, axis=1)
     assert stats.kstest(norms, stats.gamma(8).cdf).pvalue > KS_LEVEL
     for row, column in ((0, 0), (4, 4), (7, 2)):
@@ -386,7 +388,7 @@ def test_complex_orthogonal_rows_are_haar():
 
 def test_mixing_factors_multiply_whole_rows():
     """A Matérn row is one multivariate t: its entries share their χ²."""
-    rows = rows_of(NormalLaw(Mixing("student", 1.5)))
+    rows = rows_of(NormalDistribution(Mixing("student", 1.5)))
     for row, column in ((0, 0), (5, 3)):
         entries = rows[row::8, column]
         assert stats.kstest(entries, stats.t(3).cdf).pvalue > KS_LEVEL

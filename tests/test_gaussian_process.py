@@ -39,8 +39,10 @@ def fixed(kernel, n_components, noise=0.05, **options):
 
 def dense_evidence(Z, Y, noise):
     """log N(Y; 0, ZZᵀ + σ²I), the n × n way, summed over the outputs."""
-    law = stats.multivariate_normal(np.zeros(len(Z)), Z @ Z.T + noise * np.eye(len(Z)))
-    return float(np.sum(law.logpdf(Y.T)))
+    distribution = stats.multivariate_normal(
+        np.zeros(len(Z)), Z @ Z.T + noise * np.eye(len(Z))
+    )
+    return float(np.sum(distribution.logpdf(Y.T)))
 
 
 def differences(function, theta, step=1e-5):

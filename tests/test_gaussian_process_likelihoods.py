@@ -220,7 +220,7 @@ def test_streams_are_arrays(name, data):
 
 def test_units_of_targets(data):
     X, y = data[0], data[1]["student-t"]
-    # Units of what a normal law of the same median deviation has.
+    # Units of what a normal distribution of the same median deviation has.
     model = process("student-t", 40, normalize_y=True).fit(X, 50 + 9 * y)
     centre = np.median(y)
     unit = np.median(np.abs(y - centre)) / 0.6744897501960817

@@ -116,8 +116,8 @@ def test_one_decomposition_has_all_scales_and_noises(D, rng):
     repeated = np.repeat(np.arange(50), weight.astype(int))
     for scale, noise in ((1.0, 1.0), (5.0, 0.1)):
         covariance = scale * K[np.ix_(repeated, repeated)] + noise * np.eye(70)
-        law = multivariate_normal(np.zeros(70), covariance)
-        expected = sum(law.logpdf(y) for y in Y[repeated].T)
+        distribution = multivariate_normal(np.zeros(70), covariance)
+        expected = sum(distribution.logpdf(y) for y in Y[repeated].T)
         value, slope = spectrum.negative(np.log([scale, noise]))
         assert -value - 70 * np.log(2 * np.pi) == pytest.approx(expected)
         for i, step in enumerate(1e-5 * np.eye(2)):

@@ -106,9 +106,11 @@ def test_priors_are_log_normal_densities_with_their_slopes(rng):
     names = ["scale", "kernel__lengthscale[0]", "kernel__lengthscale[1]", "noise"]
     priors = {"lengthscale": (0.3, 0.5), "noise": (0.1, 2.0)}
     density = log_prior(names, priors)
-    law = scipy.stats.norm(np.log([0.3, 0.3, 0.1]), [0.5, 0.5, 2.0])
+    distribution = scipy.stats.norm(np.log([0.3, 0.3, 0.1]), [0.5, 0.5, 2.0])
     theta, other = rng.normal(size=(2, 4))
-    expected = law.logpdf(theta[1:]).sum() - law.logpdf(other[1:]).sum()
+    expected = (
+        distribution.logpdf(theta[1:]).sum() - distribution.logpdf(other[1:]).sum()
+    )
     assert density(theta)[0] - density(other)[0] == pytest.approx(expected)
     for step, slope in zip(1e-5 * np.eye(4), density(theta)[1], strict=True):
         gain = density(theta + step)[0] - density(theta - step)[0]
@@ -119,7 +121,7 @@ def test_priors_are_log_normal_densities_with_their_slopes(rng):
     ("given", "message"),
     [
         ({"bounds": {"nu": "fixed"}}, "bounds name 'nu', which is not learned"),
-        ({"bounds": {"noise": (1.0, 0.1)}}, "must ascend"),
+        ({"bounds": {"noise": (1.0, 0.1)}}, "must be increasing"),
         ({"bounds": {"noise": "free"}}, "must be .*'fixed'"),
         ({"priors": {"noise": 0.1}}, "must be .median, sigma."),
         ({"priors": {"noise": (0.1, 0.0)}}, "of positive numbers"),
@@ -255,7 +257,7 @@ def test_a_factor_of_tensors_is_extended_by_blocks(rng):
     ],
     ids=["features", "landmarks", "exact", "prior"],
 )
-def test_paths_have_the_posterior_law(D, features, far, data, rng):
+def test_paths_have_the_posterior_distribution(D, features, far, data, rng):
     X, y = data
     X, y = X[:30], y[:30]
     model = rk.GaussianProcessRegressor(

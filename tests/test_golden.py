@@ -54,7 +54,8 @@ def _wide():
 
 NARROW, WIDE = _narrow(), _wide()
 ARD = np.array([0.75, 1.0, 2.0, 1.5, 4.0])
-ROTATED = tuple(PROJECTIONS)  # what kernels whose law rotations leave alone take
+# What kernels take whose distribution is invariant under rotations.
+ROTATED = tuple(PROJECTIONS)
 INDEPENDENT = ("auto", "dense", "streamed", "qmc")  # products over coordinates
 
 STATIONARY = {
@@ -190,8 +191,8 @@ ACTIVATIONS = {
 
 def _admitted(kernel):
     """Return the projections that a kernel takes."""
-    laws = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
-    free = not any(isinstance(leaf, laws) for leaf in kernel.leaves())
+    unrotated = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
+    free = not any(isinstance(leaf, unrotated) for leaf in kernel.leaves())
     return ROTATED if free else INDEPENDENT
 
 

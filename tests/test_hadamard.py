@@ -1,4 +1,4 @@
-"""The compiled structured projection against the explicit matrix, and its laws."""
+"""The compiled structured projection: against its matrix, and its distributions."""
 
 import dataclasses
 import subprocess
@@ -344,7 +344,7 @@ def test_nan_stays_in_its_row(rng):
     assert np.array_equal(out[~bad], expected[~bad])
 
 
-# The laws
+# The distributions
 
 
 def unit_inputs(p):

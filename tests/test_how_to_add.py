@@ -23,7 +23,7 @@ from randkern._validation import densify
 from randkern.backend.namespace import ops_of
 from randkern.data import RowBlocks
 from randkern.kernels.stationary import Stationary
-from randkern.projections import Law, Stored
+from randkern.projections import Distribution, Stored
 from randkern.solvers import IterativeSolver, Outcome, Progress, Solution
 from randkern.solvers.iteration import iterate
 from test_solvers import SOLVERS
@@ -32,7 +32,7 @@ from test_solvers import SOLVERS
 
 
 @dataclass(frozen=True)
-class UniformLaw(Law):
+class UniformDistribution(Distribution):
     """Independent entries, uniform on [−1, 1]."""
 
     name = "uniform"
@@ -48,7 +48,7 @@ class UniformLaw(Law):
 class Sinc(Stationary):
     """Π_j sin(τ_j/ℓ)/(τ_j/ℓ); frequencies are uniform on [−1/ℓ, 1/ℓ]."""
 
-    law = UniformLaw()
+    distribution = UniformDistribution()
 
     def _tile(self, X, Y, same):
         scale = self._inverse_scale(X)
@@ -108,14 +108,14 @@ class Mirrored(Stored):
     name = "mirrored"
 
     def draw(self):
-        n_parts = 2 if self.law.is_complex else 1
+        n_parts = 2 if self.distribution.is_complex else 1
         generator = self.stream.child("half").generator()
         half = generator.standard_normal(size=(n_parts, self.n_draws, self.width))
         both = np.stack([half, half[..., ::-1]], axis=2)
         matrix = both.reshape(n_parts, -1, self.width)[:, : self.n_draws]
         matrix = matrix * self.mixing_factors[:, None]
-        if self.law.is_complex:
-            return tuple(self.law.part_scale * part for part in matrix)
+        if self.distribution.is_complex:
+            return tuple(self.distribution.part_scale * part for part in matrix)
         return (matrix[0],)
 
 
@@ -137,7 +137,7 @@ def mirrored(monkeypatch):
         ("optical-1-bias", "pair"),
     ],
 )
-def test_a_projection_draws_every_law_that_it_suits(mirrored, name, fourier):
+def test_a_projection_draws_every_distribution_that_it_suits(mirrored, name, fourier):
     options = name, fourier, False, mirrored
     test_plan.test_ranges_of_columns(*options)
     test_plan.test_blocks_of_rows_and_their_order(*options)

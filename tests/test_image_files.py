@@ -267,7 +267,7 @@ N = 20  # Records a batch, in place of 10,000.
 @pytest.fixture
 def batches(monkeypatch):
     """Make images and labels of six small batches."""
-    monkeypatch.setattr(cifar, "RECORDS_A_BATCH", N)
+    monkeypatch.setattr(cifar, "RECORDS_PER_BATCH", N)
     monkeypatch.setattr(cifar, "FULL_COUNTS", (5 * N, N))
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (6, N, 32, 32, 3), dtype=np.uint8)

@@ -332,6 +332,21 @@ def test_a_hash_follows_all_code(sources):
     assert hashes[2] == hashes[3]
 
 
+def test_a_hash_follows_neither_comments_nor_docstrings(sources):
+    forms = [
+        'def f(x):\n    return x + "# 1"\n',
+        '"""A module."""\n\n\ndef f(x):  # of x\n    """Add.\n\n    # 1\n    """\n'
+        '    # as text\n    return x + "# 1"\n',
+        'def f(x):\n    return x + "# 2"\n',
+    ]
+    hashes = []
+    for form in forms:
+        (sources / "a.py").write_text(form)
+        source_hash.cache_clear()
+        hashes.append(source_hash("a.py"))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 # -- processes ----------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""`NystromFeatures`: exact on landmarks, best elsewhere, chosen by the right law."""
+"""`NystromFeatures`: exact on landmarks, best elsewhere, rightly distributed."""
 
 import itertools
 import pickle
@@ -72,7 +72,7 @@ def test_columns_are_evaluated_by_ranges():
     np.testing.assert_allclose(np.hstack(parts), whole, atol=1e-12)
 
 
-def test_pivots_follow_the_law_of_randomly_pivoted_cholesky():
+def test_pivots_follow_the_distribution_of_randomly_pivoted_cholesky():
     rows = np.array([[0.0], [0.1], [0.5], [2.0], [2.1]])
     kernel = rk.Gaussian(0.7) * rk.Polynomial(1, 0.3)  # unequal diagonal
     K = kernel(rows)

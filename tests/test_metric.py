@@ -151,7 +151,7 @@ def test_several_outputs():
 
 
 def test_no_signal_keeps_the_identity():
-    with pytest.warns(NoSignalWarning, match="keeps the columns as they are"):
+    with pytest.warns(NoSignalWarning, match="leaves the columns unchanged"):
         metric = learner().fit(X, RNG.normal(size=len(X)))
     assert np.array_equal(metric.components_, np.eye(5))
     assert np.array_equal(metric.transform(X), X)

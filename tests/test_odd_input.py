@@ -229,7 +229,7 @@ REFUSED = {
     ),
     "ragged": (
         lambda: _ridge().fit([[1.0], [1.0, 2.0]] * 15, Y),
-        (ValueError, "X is a list of parts of different lengths"),
+        (ValueError, "X is a list of rows of different lengths"),
     ),
     "blocks to features": (
         lambda: rk.RandomFeatures().fit(rk.RowBlocks.from_arrays(X)),

@@ -34,7 +34,7 @@ def ideal(n_components=D, **options):
     return SimulatedOPU(n_components, **(defaults | options))
 
 
-# -- the law of the counts ---------------------------------------------------
+# -- the distribution of the counts ---------------------------------------------------
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)

@@ -94,7 +94,7 @@ def test_the_table_is_true(kernel, projection, cell, rng):
         assert drawn == projection
 
 
-def test_a_product_law_is_streamed_when_the_matrix_is_large():
+def test_a_product_distribution_is_streamed_when_the_matrix_is_large():
     X = np.zeros((1, 200_000), dtype=np.float32)
     features = rk.RandomFeatures(rk.Laplacian(), 2_000, random_state=0).fit(X)
     assert leaf_projection(features) == "streamed"
@@ -213,10 +213,10 @@ def test_the_factors_of_a_product_share_one_sequence(rng):
 def test_roots_draw_no_more_than_a_tile_needs():
     """The last of 10⁹ draws are there at once, and tiles are slices of all draws."""
     from randkern._random import Stream
-    from randkern.projections import Law, Roots
+    from randkern.projections import Distribution, Roots
 
     sizes = (3, 7)
-    roots = Roots(Stream(5), 1000, 2, Law(), sizes=sizes)
+    roots = Roots(Stream(5), 1000, 2, Distribution(), sizes=sizes)
     full = roots._draws(0, 1000)
     uniforms = Stream(5).child("real").generator().random((1000, 2))
     column = (uniforms[:, 0] * 2).astype(int)
@@ -226,5 +226,5 @@ def test_roots_draw_no_more_than_a_tile_needs():
     )
     for start, stop in ((0, 3), (1, 8), (333, 1000)):
         np.testing.assert_array_equal(roots._draws(start, stop), full[:, start:stop])
-    many = Roots(Stream(5), 10**9, 2, Law(), sizes=sizes)
+    many = Roots(Stream(5), 10**9, 2, Distribution(), sizes=sizes)
     assert many._draws(10**9 - 3, 10**9).shape == (3, 3)

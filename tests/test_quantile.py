@@ -134,7 +134,7 @@ def test_quantiles_never_cross(rng):
 def test_conformal_shifts_have_the_coverage_of_split_conformal_prediction(
     rng, quantile
 ):
-    """Given the fit, the coverage of n values has the law Beta(k, n + 1 − k)."""
+    """Given the fit, the coverage of n values is distributed as Beta(k, n + 1 − k)."""
     n_fits, n_held, n_new = 60, 40, 200
     covered = []
     for seed in range(n_fits):

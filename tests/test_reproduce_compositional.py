@@ -357,7 +357,7 @@ def test_factors_of_kernels_learn_as_the_kernels_do(loss):
 
 @pytest.mark.parametrize("loss", compositional_structure.LOSSES)
 def test_penalties_of_two_classes_are_chosen_by_both(loss):
-    """Noise errs; of classes that lie apart no row is taken for another."""
+    """Noise is misclassified; of classes that lie apart no row is taken for another."""
     created = compositional_structure.CompositionalStructure(
         compositional_structure.Options(quick=True)
     )

@@ -64,9 +64,9 @@ def test_processes_have_their_documented_keys(processes):
 def test_the_conventions_give_the_same_features(processes):
     assert processes["difference"]["features"] < 1e-10
     assert processes["difference"]["posterior"] < 1e-6
-    for law in processes["conventions"].values():
+    for deviation in processes["conventions"].values():
         # 150 frequencies: the standard error of their deviation is 1/√300.
-        assert abs(law["found"] / law["expected"] - 1) < 5 / np.sqrt(300)
+        assert abs(deviation["found"] / deviation["expected"] - 1) < 5 / np.sqrt(300)
 
 
 @pytest.fixture

@@ -72,47 +72,47 @@ def test_dual_is_a_gaussian_expectation(name, rho):
 
 @EVERY_ACTIVATION
 def test_series_closed_form_and_slope(name):
-    """Σ aₗρˡ is the closed form; Σ l·aₗ its slope at 1; the coefficients a law."""
+    """Σ aₗρˡ is the closed form, Σ l·aₗ its slope at 1; the aₗ are a distribution."""
     activation = ACTIVATIONS[name]
-    law = activation.degree_law()
-    coefficients = activation.coefficients(len(law.probabilities))
+    distribution = activation.degree_distribution()
+    coefficients = activation.coefficients(len(distribution.probabilities))
     assert coefficients.min() >= 0
-    assert abs(coefficients.sum() + law.omitted - 1) < 1e-9
+    assert abs(coefficients.sum() + distribution.omitted - 1) < 1e-9
     series = np.polynomial.polynomial.polyval(RHO, coefficients)
     closed = np.asarray(activation.dual(RHO))
-    assert np.all(np.abs(series - closed) <= law.omitted + 1e-12)
+    assert np.all(np.abs(series - closed) <= distribution.omitted + 1e-12)
     assert closed[-1] == pytest.approx(1, abs=1e-12)
     slope = activation.derivative_at_one()
     if math.isfinite(slope):
         step = 1e-7
         near = float(activation.dual(np.array([1 - step]))[0])
         assert (1 - near) / step == pytest.approx(slope, rel=2e-3)
-        tail = 5e-3 if law.omitted > 1e-12 else 1e-9
-        assert law.mean == pytest.approx(slope, rel=tail)
+        tail = 5e-3 if distribution.omitted > 1e-12 else 1e-9
+        assert distribution.mean == pytest.approx(slope, rel=tail)
     else:
-        assert law.mean == pytest.approx(25.46, abs=0.01)
+        assert distribution.mean == pytest.approx(25.46, abs=0.01)
 
 
 def test_relu_coefficients_and_tail():
-    law = sk.ReLU().degree_law()
+    distribution = sk.ReLU().degree_distribution()
     expected = [1 / math.pi, 0.5, 1 / (2 * math.pi), 0, 1 / (24 * math.pi)]
-    np.testing.assert_allclose(law.probabilities[:5], expected, rtol=1e-6)
-    assert law.omitted == pytest.approx(
+    np.testing.assert_allclose(distribution.probabilities[:5], expected, rtol=1e-6)
+    assert distribution.omitted == pytest.approx(
         math.sqrt(2) / 3 * (math.pi * 1e4) ** -1.5, rel=1e-3
     )
-    assert sk.Step().degree_law().omitted == pytest.approx(2.5e-3, rel=0.03)
+    assert sk.Step().degree_distribution().omitted == pytest.approx(2.5e-3, rel=0.03)
 
 
 @EVERY_ACTIVATION
 @pytest.mark.parametrize("conditional", [False, True])
-def test_degrees_have_their_law(name, conditional):
+def test_degrees_have_their_distribution(name, conditional):
     """Chi-squared over the degrees of walks through one node, as features draw them.
 
-    Conditional walks leave the node: their law is that of the degrees above 0.
+    Conditional walks leave the node: their distribution is that of the degrees above 0.
     """
     n_draws = 100_000
     skeleton = sk.fully_connected(1, 1, ACTIVATIONS[name], sk.linear)
-    law = ACTIVATIONS[name].degree_law().probabilities.copy()
+    distribution = ACTIVATIONS[name].degree_distribution().probabilities.copy()
     draws = paths.collect(
         *(skeleton.alphabet.tables, 7, n_draws, n_draws),
         conditional=conditional,
@@ -124,14 +124,14 @@ def test_degrees_have_their_law(name, conditional):
     degrees[np.diff(draws.starts) > 0] = paths.unpack(draws.packed)[1]
     assert draws.n_factors == degrees.sum()
     if conditional:
-        law[0] = 0.0
-        law /= law.sum()
-    observed = np.bincount(degrees, minlength=len(law)).astype(float)
-    assert len(observed) == len(law)
-    assert np.all(observed[law == 0] == 0)
-    likely = n_draws * law > 20
-    rare = n_draws * law[~likely].sum()
-    counts, means = observed[likely], n_draws * law[likely]
+        distribution[0] = 0.0
+        distribution /= distribution.sum()
+    observed = np.bincount(degrees, minlength=len(distribution)).astype(float)
+    assert len(observed) == len(distribution)
+    assert np.all(observed[distribution == 0] == 0)
+    likely = n_draws * distribution > 20
+    rare = n_draws * distribution[~likely].sum()
+    counts, means = observed[likely], n_draws * distribution[likely]
     if rare > 20:
         counts = np.append(counts, observed[~likely].sum())
         means = np.append(means, rare)

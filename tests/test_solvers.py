@@ -190,6 +190,28 @@ def test_a_checkpoint_is_continued_and_removed(name, rng, tmp_path):
     assert continued.iterations == whole.iterations
 
 
+def test_companions_stop_before_the_solution_does(rng):
+    """Their traces, which leverages are computed from, need fewer iterations."""
+    rows = Rows(rng.normal(size=(400, 80)) * np.logspace(0, -2, 80), None)
+    rows.Y = rows.Z @ rng.normal(size=(80, 1))
+    probes = rows.Z.T @ rng.choice([-1.0, 1.0], (400, 3))
+    n_columns = []
+
+    def matmat(V):
+        n_columns.append(V.shape[1])
+        return Rows.matmat(rows, V)
+
+    rows.matmat = matmat
+    solver = PCG(tol=1e-7, rank=0)
+    solution = solver.solve(solver.init(rows, 1e-2), rows.cross, companions=probes)
+    exact = np.linalg.solve(rows.gram + 1e-2 * np.eye(80), probes)
+    trace = (probes * solution.companions).sum()
+    assert trace == pytest.approx((probes * exact).sum(), rel=0.02)
+    n_shared = n_columns.index(1)
+    assert n_shared < 0.8 * len(n_columns)
+    assert set(n_columns[n_shared:]) == {1}
+
+
 @pytest.mark.parametrize("cap", [None, 30.0])
 @pytest.mark.parametrize("warm", [False, True])
 def test_the_excess_of_the_loss_is_bounded_by_what_is_known(warm, cap, rng):

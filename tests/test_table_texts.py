@@ -167,7 +167,7 @@ def test_texts_on_the_command_line(tmp_path):
         *("fit", tmp_path / "table.csv", "--target", "y", "--time-limit", 2),
         *("--categorical", "note", "--no-refit", "--out", tmp_path / "other"),
     )
-    said = "left out columns of strings that hardly repeat: 'note'"
+    said = "dropped columns of strings that rarely repeat: 'note'"
     assert said in as_category.output
 
 

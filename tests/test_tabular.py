@@ -331,7 +331,7 @@ def test_unknown_values_of_two_known_ones_lie_halfway():
 def test_columns_that_have_become_of_another_kind():
     days = pd.DataFrame({"day": pd.date_range("2020", periods=9)})
     numbers = pd.DataFrame({"day": np.arange(9)})
-    with pytest.raises(ValueError, match="'day' held dates .* but numbers here"):
+    with pytest.raises(ValueError, match="'day' held dates .* but holds numbers now"):
         rk.TabularEncoder().fit(days).transform(numbers)
     empty = pd.DataFrame({"day": [None, None]})
     assert rk.TabularEncoder().fit(days).transform(empty).tolist() == [[0.0], [0.0]]
@@ -1003,7 +1003,7 @@ def test_equal_rows_of_different_targets_are_not_copies():
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_say_which_rows_count(make):
-    """Two laws in one table: the fit follows that of the heavy rows."""
+    """Two distributions in one table: the fit follows that of the heavy rows."""
     rng = np.random.default_rng(7)
     X = rng.uniform(-2, 2, size=(300, 2))
     sign = np.where(np.arange(300) % 2, 1.0, -1.0)

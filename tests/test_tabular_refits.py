@@ -40,8 +40,8 @@ def test_evidence_is_the_density_of_contrasts():
         Q = contrasts[:, 1:]
         matrix, Z = Q.T @ matrix @ Q, Q.T @ Y
         variance = np.trace(Z.T @ np.linalg.solve(matrix, Z)) / Z.size
-        law = scipy.stats.multivariate_normal(np.zeros(11), variance * matrix)
-        values.append((value, -2 / Z.size * law.logpdf(Z.T).sum()))
+        distribution = scipy.stats.multivariate_normal(np.zeros(11), variance * matrix)
+        values.append((value, -2 / Z.size * distribution.logpdf(Z.T).sum()))
     (first, first_density), (second, second_density) = values
     assert first - second == pytest.approx(first_density - second_density, abs=1e-8)
 

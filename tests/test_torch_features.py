@@ -36,18 +36,22 @@ each_case = pytest.mark.parametrize("name", KERNELS)
 
 
 @each_device
-@pytest.mark.parametrize("law", ["normal", "cauchy", "laplace", "uniform", "sign"])
+@pytest.mark.parametrize(
+    "distribution", ["normal", "cauchy", "laplace", "uniform", "sign"]
+)
 @pytest.mark.parametrize("rectangle", [(0, 5, 0, 64), (3, 9, 5, 300), (7, 8, 70, 71)])
-def test_entries_are_those_of_the_cpu(law, rectangle, device):
+def test_entries_are_those_of_the_cpu(distribution, rectangle, device):
     for key, shift in ((5, 0), (2**64 - 7, 2**33)):
         rows = (rectangle[0] + shift, rectangle[1] + shift)
-        expected = counter.random_matrix(key, law, *rows, *rectangle[2:])
-        got = torch_random.random_matrix(key, law, *rows, *rectangle[2:], device)
+        expected = counter.random_matrix(key, distribution, *rows, *rectangle[2:])
+        got = torch_random.random_matrix(
+            key, distribution, *rows, *rectangle[2:], device
+        )
         scale = np.maximum(np.abs(expected), 1.0)
         # A phase of half a turn is rounded to 1e-7; a cotangent near a pole by more.
         np.testing.assert_allclose(host(got) / scale, expected / scale, atol=2e-6)
-        if law in ("uniform", "sign"):
-            oracle = reference.random_matrix(key, law, *rows, *rectangle[2:])
+        if distribution in ("uniform", "sign"):
+            oracle = reference.random_matrix(key, distribution, *rows, *rectangle[2:])
             assert np.array_equal(host(got), oracle)
 
 
@@ -369,7 +373,7 @@ def test_bad_shapes():
             features.transform(torch.zeros(4))
         with pytest.raises(ValueError, match="3 columns but Y has 2"):
             kernel(torch.zeros(4, 3), torch.zeros(4, 2))
-        with pytest.raises(ValueError, match="Y must be one there too"):
+        with pytest.raises(ValueError, match="Y must be a tensor on the same device"):
             kernel(torch.zeros(4, 3), np.zeros((4, 3)))
 
 

@@ -160,7 +160,7 @@ def test_samples_of_functions(D, data):
         got = model.sample_y(tensor(new), 2000)
         mean, deviation = model.predict(tensor(new), return_std=True)
     assert got.shape == (9, 2, 2000)
-    if D is None:  # eigenvectors have no sign: other draws of the same law
+    if D is None:  # eigenvectors have no sign: other draws of the same distribution
         assert_close(got.mean(dim=2), host(mean), atol=0.2)
         assert_close(got.std(dim=2), host(deviation), rtol=0.1)
     else:

@@ -125,7 +125,7 @@ def test_values_that_were_not_there(table):
     np.testing.assert_array_equal(towns[:, 1], [-1, 0, 1, -1])
     nothing = encoder.transform(TABLE.assign(town=np.nan))
     assert len(set(nothing[:, 1])) == 1
-    with pytest.raises(ValueError, match="'town' is int64 here, but held text"):
+    with pytest.raises(ValueError, match="'town' is int64 now, but held text"):
         encoder.transform(TABLE.assign(town=[1, 2, 3, 4]))
 
 

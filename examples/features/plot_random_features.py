@@ -40,7 +40,7 @@ for axes in panels:
 plt.show()
 
 # %%
-# A kernel is a law of frequencies
+# A kernel is a distribution of frequencies
 # --------------------------------
 # The smoother the kernel, the lighter the tails of its spectral density. The
 # lengthscale divides the frequencies.
@@ -66,7 +66,7 @@ for number, (name, kernel) in enumerate(kernels.items()):
     panels[2].plot(x, draw.fit(x).transform(x) @ weights - 3 * number)
 panels[0].set(title="kernel", xlabel="distance")
 panels[0].legend(fontsize=8)
-panels[1].set(title="law of the frequencies", xlabel="ω")
+panels[1].set(title="distribution of the frequencies", xlabel="ω")
 panels[2].set(title="features times normal weights", xlabel="x")
 panels[2].set_yticks([])
 plt.show()

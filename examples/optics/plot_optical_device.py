@@ -38,7 +38,9 @@ values = np.arange(80)
 share = np.bincount(counts[0], minlength=80)[:80] / device.n_components
 axes[2].semilogy(values, share, ".", label="one row")
 mean = device.gain * bits[0].sum()
-axes[2].semilogy(values, np.exp(-values / mean) / mean, label="exponential law")
+axes[2].semilogy(
+    values, np.exp(-values / mean) / mean, label="exponential distribution"
+)
 axes[2].set_xlabel("count")
 axes[2].set_ylabel("share of outputs")
 axes[2].set_title("distribution of the counts")

@@ -24,7 +24,7 @@ import randkern as rk
 # Every 400 rows another Gaussian mixture begins. Its rows are centred and scaled, so
 # neither means nor variances of columns reveal the change.
 rng = np.random.default_rng(0)
-d, length, n_laws = 20, 400, 8
+d, length, n_segments = 20, 400, 8
 
 
 def mixture():
@@ -33,8 +33,8 @@ def mixture():
     return (rows - rows.mean(axis=0)) / rows.std(axis=0)
 
 
-stream = np.concatenate([mixture() for _ in range(n_laws)])
-changes = length * np.arange(1, n_laws)
+stream = np.concatenate([mixture() for _ in range(n_segments)])
+changes = length * np.arange(1, n_segments)
 
 # %%
 # Features of rows as they come

@@ -1,5 +1,5 @@
 r"""
-Do two samples come from one law?
+Do two samples come from one distribution?
 =================================
 
 The maximum mean discrepancy of two samples is the distance between the means of their
@@ -23,7 +23,7 @@ rng = np.random.default_rng(0)
 threes, eights = rng.permutation(X[y == 3]), rng.permutation(X[y == 8])
 
 # %%
-# The statistic, and its law under exchange
+# The statistic, and its distribution under exchange
 # -----------------------------------------
 # If both samples have the same distribution, rows may be exchanged: the share of
 # permutations with a larger distance is a p-value, whatever the kernel.

@@ -156,8 +156,9 @@ def check_writable(folder: str | os.PathLike[str], n_bytes: int = 0) -> None:
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise OSError(
-            f"{folder} has {format_bytes(free)} of free space, and about "
-            f"{format_bytes(n_bytes)} may be needed; free some, or write elsewhere"
+            f"{folder} has {format_bytes(free)} free, but about "
+            f"{format_bytes(n_bytes)} may be needed; free some space, or write to "
+            "another disk"
         )
 
 

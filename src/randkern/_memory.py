@@ -73,9 +73,9 @@ def warn_if_not_free(needed: int, what: str) -> None:
     free = None if needed < _ALWAYS_FREE else available_memory()
     if free is not None and needed > free:
         warn(
-            f"{what} takes about {format_bytes(needed)}, but only "
-            f"{format_bytes(free)} of memory are free; the machine may swap, or end "
-            "the process. Free some memory, or set a smaller memory_limit.",
+            f"{what} takes about {format_bytes(needed)}, but only {format_bytes(free)} "
+            "are free; the machine may swap, or the system may end the process. Free "
+            "some memory, or set a smaller memory_limit.",
             UserWarning,
         )
 

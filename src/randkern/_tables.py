@@ -115,12 +115,20 @@ def objects_of(column: Any) -> np.ndarray:
     values = np.fromiter(listed, dtype=object, count=len(column))
     missing = column.is_null() if hasattr(column, "is_null") else column.isna()
     values[np.asarray(missing, dtype=bool)] = None
-    present = {value for value in values if value is not None and _is_hashable(value)}
+    present = _distinct(listed) - {None}
     if any(not isinstance(value, _PLAIN) for value in present):
         with suppress(TypeError):  # what cannot be sorted is refused later
             sorted(present)
             values[:] = [None if value is None else str(value) for value in values]
     return values
+
+
+def _distinct(values: list[Any]) -> set[Any]:
+    """Return the distinct values, except for those that cannot be hashed."""
+    try:
+        return set(values)
+    except TypeError:
+        return {value for value in values if _is_hashable(value)}
 
 
 def _is_hashable(value: Any) -> bool:
@@ -140,7 +148,7 @@ def no_numbers(column: Any) -> str:
 
 def check_numeric(
     X: Any,
-    since: str = " here, but held numbers when the model was fitted",
+    since: str = " now, but held numbers when the model was fitted",
     encoded: tuple[int, ...] = (),
 ) -> None:
     """Raise if a column of a table other than those in `encoded` is not numeric.
@@ -194,8 +202,8 @@ class TableEncoder:
             dtype = str(X[names[j]].dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
                 raise ValueError(
-                    f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
-                    "it to real numbers, or drop it."
+                    f"column {names[j]!r} holds {X[names[j]].dtype} values, expected "
+                    "real numbers; convert the column, or drop it."
                 )
             check_categories(names[j], objects_of(X[names[j]]))
         if not encoded:
@@ -261,7 +269,7 @@ class TableEncoder:
             # A column of missing values may have any dtype.
             if texts and not all(v is None for v in objects_of(column)):
                 raise ValueError(
-                    f"column {names[j]!r} is {column.dtype} here, but held text when "
+                    f"column {names[j]!r} is {column.dtype} now, but held text when "
                     "the model was fitted; convert it to text."
                 )
 

@@ -57,8 +57,8 @@ def check_kind(array: Any, name: str) -> None:
             array = np.asarray(array)
         except ValueError:
             raise ValueError(
-                f"{name} is a {type(array).__name__} of parts of different lengths; "
-                "they must be equal."
+                f"{name} is a {type(array).__name__} of rows of different lengths; "
+                "expected equal lengths."
             ) from None
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mMV":
@@ -73,13 +73,13 @@ def check_readable(X: Any) -> None:
     if hasattr(X, "__next__"):
         raise TypeError(
             f"X is a {type(X).__name__}, which can be read only once; for rows that "
-            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, "
-            "make_blocks being a function that starts anew."
+            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, where "
+            "make_blocks() returns a new iterator over blocks."
         )
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
     if type(X).__module__.startswith("pyarrow"):
-        raise TypeError(f"X is a {type(X).__name__} of pyarrow; pass X.to_pandas().")
+        raise TypeError(f"X is a pyarrow {type(X).__name__}; pass X.to_pandas().")
     refuse_dask(X, "X")
     check_kind(X, "X")
 
@@ -218,7 +218,10 @@ def read_tensor(array: Any, name: str = "X") -> Any:
     array = array.detach()
     if is_device_array(array):
         if array.is_meta:
-            raise TypeError(f"{name} is a tensor on meta, which holds no values.")
+            raise TypeError(
+                f"{name} is a tensor on the device meta, which has no values; pass a "
+                "tensor on the CPU or a GPU."
+            )
         return array
     half = array.is_floating_point() and array.dtype.itemsize < 4
     return (array.double() if half else array).numpy(force=True)
@@ -315,7 +318,8 @@ def check_kernel_rows(
         if Y is not None and (not is_tensor(Y) or Y.device != X.device):
             where = Y.device if is_tensor(Y) else type(Y).__name__
             raise ValueError(
-                f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
+                f"X is a tensor on {X.device}, so Y must be a tensor on the same "
+                f"device, got {where}."
             )
     elif is_tensor(Y):
         raise ValueError(

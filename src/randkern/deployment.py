@@ -76,7 +76,7 @@ def weighted_sum(model: Any) -> WeightedSum:
     if hasattr(model, "cells_"):
         raise ValueError(
             f"{type(model).__name__} was fitted with features='local', whose cells "
-            "modules of PyTorch do not compute; use export_onnx, or features='nystrom'."
+            "have no PyTorch module; use export_onnx, or features='nystrom'."
         )
     weights, constant = on_host(model._model_weights), on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T
@@ -98,9 +98,8 @@ def check_numbers(model: Any) -> None:
     if texts is not None:
         raise ValueError(
             f"{type(model).__name__} was fitted to free text "
-            f"({', '.join(map(repr, texts.columns))}), whose words neither tensors nor "
-            "ONNX operators can count; fit it without these columns, or predict with "
-            "randkern.load."
+            f"({', '.join(map(repr, texts.columns))}), which PyTorch and ONNX cannot "
+            "encode; fit it without these columns, or predict with randkern.load."
         )
     encoder = getattr(model, "table_encoder_", None)
     if encoder is not None and encoder.encoded:

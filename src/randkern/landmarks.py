@@ -25,7 +25,7 @@ from randkern.data import row_blocks
 from randkern.kernels import Kernel
 from randkern.nonlinearities import Signed
 from randkern.plan import Factor, Group, Plan
-from randkern.projections import InputMap, Law, Projection
+from randkern.projections import Distribution, InputMap, Projection
 
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 10
@@ -138,7 +138,7 @@ def landmark_plan(
         stream,
         rank,
         width,
-        Law(),
+        Distribution(),
         kernel=kernel,
         rows=chosen,
         needs_float64=in_double,

@@ -62,7 +62,7 @@ class Phase(Nonlinearity):
 
 @dataclass(frozen=True)
 class Signed(Nonlinearity):
-    """Multiplies the amplitude by ω·x, whose law is symmetric."""
+    """Multiplies the amplitude by ω·x, whose distribution is symmetric."""
 
     def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         return projected, None

@@ -86,7 +86,7 @@ from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
 from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
-from randkern.projections import InputMap, Law, Mixing, Projection
+from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
@@ -136,7 +136,7 @@ _PUBLIC = (
 _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
 # This module exposes the other parts of estimators under their class names (see
 # `__getattr__`): every class of these families, and a few more.
-_FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
+_FAMILIES = (skeletons.Base, Distribution, Nonlinearity, Projection)
 _PARTS = (
     Bernoulli,
     Conjugate,
@@ -218,10 +218,16 @@ def _stored_types() -> dict[str, type]:
 
 _TYPES = _stored_types()
 _NAMES = {name_of(kind): name for name, kind in _TYPES.items()}
-TRUSTED_TYPES = (*_TYPES, *_FOREIGN_TYPES)
+# Files of earlier versions call distributions laws.
+_READABLE = _TYPES | {
+    name.replace("Distribution", "Law"): kind
+    for name, kind in _TYPES.items()
+    if issubclass(kind, Distribution)
+}
+TRUSTED_TYPES = (*_READABLE, *_FOREIGN_TYPES)
 # The types that are written and read without skops: also those of scikit-learn in
 # models of tables. Their states are arrays and parameters, as skops trusts them.
-_OWN_TYPES = _TYPES | {
+_OWN_TYPES = _READABLE | {
     name_of(kind): kind
     for kind in (OneHotEncoder, Pipeline, QuantileTransformer, StandardScaler)
 }
@@ -230,7 +236,7 @@ _OWN_TYPES = _TYPES | {
 def __getattr__(name: str) -> Any:
     """Return a part of estimators by its name in files."""
     try:
-        return _TYPES[f"{__name__}.{name}"]
+        return _READABLE[f"{__name__}.{name}"]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
@@ -593,14 +599,13 @@ def _checked_version(
     if newer:
         warn(
             f"{path} was written by randkern {writer}, which is newer than this "
-            f"version, {__version__}: what it holds may be read wrongly; upgrade "
-            "randkern.",
+            f"version, {__version__}, and may be read incorrectly; upgrade randkern.",
             ModelVersionWarning,
         )
     if "members" not in header:
         warn(
-            f"{path} has no checksums, as files of early versions of randkern: nothing "
-            "shows whether its parts belong together. Save the model again.",
+            f"{path} was written by an early version of randkern, without checksums, "
+            "so damage cannot be detected. Save the model again.",
             ModelVersionWarning,
         )
     return writer

@@ -233,9 +233,13 @@ def _fingerprint(plan: Plan) -> bytes:
         drawn += [group.start, group.stop, float(group.weight), group.output, offsets]
         for factor in group.factors:
             projection, inputs = factor.projection, factor.inputs
-            mixing = projection.law.mixing
+            mixing = projection.distribution.mixing
             drawn += [factor.nonlinearity, float(inputs.bias)]
-            drawn += [projection.name, projection.stream.key, projection.law.name]
+            drawn += [
+                projection.name,
+                projection.stream.key,
+                projection.distribution.name,
+            ]
             drawn += [projection.n_draws, projection.width, *(inputs.columns or [":"])]
             if mixing is not None:
                 drawn += [mixing.name, float(mixing.parameter)]

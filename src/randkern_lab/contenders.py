@@ -76,13 +76,15 @@ def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[s
     listed = ", ".join(known)
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown {kind} {name!r}; expected some of {listed}")
+            raise ValueError(
+                f"unknown {kind} {name!r}; expected one or more of {listed}"
+            )
     if not names:
         raise ValueError(f"nothing to run: name some of {listed}")
     return list(dict.fromkeys(names))
 
 
-def some_records(results: Mapping[str, Any]) -> list[Any]:
+def nonempty_records(results: Mapping[str, Any]) -> list[Any]:
     """Return the records, or raise the reason why there are none."""
     if not results["records"]:
         reason = results["skipped"][0]["reason"]

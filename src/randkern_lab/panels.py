@@ -24,7 +24,7 @@ PALETTE = {
 }
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
-_LEAST = 1e-4
+_MIN_HEIGHT = 1e-4
 # Of axes beside their labels, of a character of a tick's label, and between labels.
 _MARGIN_INCHES, _CHARACTER_INCHES, _GAP_INCHES = 0.9, 0.085, 0.12
 _MANY_TICKS = 7
@@ -179,7 +179,7 @@ def _draw_curves(
         means = own[own[x.key].notna()].groupby(x.key)[y.key].mean()
         heights = scale * means.to_numpy(float)
         if "y" in log:
-            heights = np.maximum(heights, _LEAST * heights.max(initial=0))
+            heights = np.maximum(heights, _MIN_HEIGHT * heights.max(initial=0))
         if len(means):
             bars = own.groupby(x.key)[panel.bars].mean() if panel.bars else None
             axes.errorbar(

@@ -2,12 +2,16 @@
 
 A record is older than the code once a file that it ran has changed. These are the
 modules of this library and of the lab that its processes had imported when it ended,
-without those that only print and draw (:data:`PRESENTATION`), each with a hash.
+without those that only print and draw (:data:`PRESENTATION`), each with a hash of its
+code: comments and docstrings may change.
 """
 
+import ast
 import hashlib
+import io
 import subprocess
 import sys
+import tokenize
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -74,9 +78,31 @@ def imported_sources() -> dict[str, str]:
 
 @cache
 def source_hash(name: str) -> str:
-    """Return a hash of a file of the sources, "" if there is no such file."""
+    """Return a hash of the code of a file of the sources, "" if there is no such file.
+
+    The code is what remains without comments, docstrings and blank lines.
+    """
     path = SOURCES / name
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    code = code_lines(path.read_text("utf-8"))
+    return hashlib.sha256("\n".join(code).encode()).hexdigest()[:12]
+
+
+def code_lines(source: str) -> list[str]:
+    """Return the lines of a module without comments, docstrings and blank lines."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            stop = first.end_lineno or first.lineno
+            lines[first.lineno - 1 : stop] = [""] * (stop - first.lineno + 1)
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 def code_hash() -> str:

@@ -5,7 +5,7 @@ HTML comments that no reader of the page sees, in README.md and ``docs/*.md``; w
 ``--check`` it only names the pages that it would change. NAME is a record, the folder
 ``benchmarks/NAME``. A number in a sentence::
 
-    errs on <!-- NAME: test_error where method == "dense" as percent -->2 %<!-- end -->
+    error <!-- NAME: test_error where method == "dense" as percent -->2 %<!-- end -->
 
 is a column of the record's rows, where a query of pandas holds. The rows must agree, or
 a function sums them up: ``max(seconds) where n_train >= 1000 as seconds``. Two such

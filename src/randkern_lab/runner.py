@@ -57,7 +57,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None, key: str = "") -> None:
         self.path = path
-        self._kept: dict[str, dict[str, Any]] = {}
+        self._measured: dict[str, dict[str, Any]] = {}
         if path is None:
             return
         lines = path.read_text().splitlines() if path.is_file() else []
@@ -67,14 +67,14 @@ class Journal:
                 entry = json.loads(line)
             except ValueError:  # the run was interrupted while writing
                 break
-            self._kept[entry.pop("case")] = entry
+            self._measured[entry.pop("case")] = entry
             complete.append(line)
         if complete != lines:
             path.write_text("".join(f"{line}\n" for line in complete))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
         """Return the stored entry of a case, or None if it was not measured."""
-        return self._kept.get(json.dumps(case))
+        return self._measured.get(json.dumps(case))
 
     def keep(self, case: Case, entry: dict[str, Any]) -> None:
         """Store the measurements of a case."""

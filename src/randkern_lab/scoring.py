@@ -88,6 +88,6 @@ def held_out_error(
     return float(1 - model.best_score_), float(model.alpha_)
 
 
-def some_rows(n: int, most: int, seed: int) -> NDArray[np.intp]:
-    """Return the positions of at most so many of n rows, drawn at random, sorted."""
-    return np.sort(np.random.default_rng(seed).permutation(n)[:most])
+def random_rows(n: int, max_rows: int, seed: int) -> NDArray[np.intp]:
+    """Return the sorted positions of at most `max_rows` of n rows, drawn at random."""
+    return np.sort(np.random.default_rng(seed).permutation(n)[:max_rows])

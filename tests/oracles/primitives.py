@@ -19,7 +19,7 @@ __all__ = [
     "random_matrix",
 ]
 
-_LAWS = ("normal", "cauchy", "laplace", "uniform", "sign")
+_DISTRIBUTIONS = ("normal", "cauchy", "laplace", "uniform", "sign")
 
 
 def philox4x32(counter: ArrayLike, key: ArrayLike, n_rounds: int = 10) -> np.ndarray:
@@ -65,10 +65,17 @@ def philox4x32(counter: ArrayLike, key: ArrayLike, n_rounds: int = 10) -> np.nda
     return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).astype(np.uint32)
 
 
-def _words(key: int, law: str, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _words(
+    key: int, distribution: str, rows: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
     i, j = np.meshgrid(rows, columns, indexing="ij")
     counter = np.stack(
-        [16 * (j // 64) + j % 16, i % 2**32, i // 2**32, 0 * j + _LAWS.index(law)],
+        [
+            16 * (j // 64) + j % 16,
+            i % 2**32,
+            i // 2**32,
+            0 * j + _DISTRIBUTIONS.index(distribution),
+        ],
         axis=-1,
     )
     words = philox4x32(counter, [key % 2**32, key // 2**32])
@@ -94,7 +101,7 @@ def _normal(key: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 def random_matrix(
     key: int,
-    law: str,
+    distribution: str,
     row_start: int,
     row_stop: int,
     col_start: int,
@@ -112,20 +119,22 @@ def random_matrix(
     >>> random_matrix(1, "sign", 0, 1, 0, 4).shape
     (1, 4)
     """
-    if law not in _LAWS:
-        raise ValueError(f"law must be one of {_LAWS}, got {law!r}.")
+    if distribution not in _DISTRIBUTIONS:
+        raise ValueError(
+            f"distribution must be one of {_DISTRIBUTIONS}, got {distribution!r}."
+        )
     rows, columns = np.arange(row_start, row_stop), np.arange(col_start, col_stop)
-    if law == "normal":
+    if distribution == "normal":
         return _normal(key, rows, columns).astype(dtype)
-    words = _words(key, law, rows, columns)
+    words = _words(key, distribution, rows, columns)
     sign = np.where(words >> np.uint32(31), -1.0, 1.0)
-    if law == "cauchy":
+    if distribution == "cauchy":
         values = 1 / np.tan(np.pi * _half_turn_fraction(words | np.uint32(1)))
-    elif law == "laplace":
+    elif distribution == "laplace":
         low = words & np.uint32(2**31 - 1)
         u = (low.astype(np.float32) + np.float32(1)) / np.float32(2**31)
         values = sign * np.log(u.astype(np.float64))
-    elif law == "uniform":
+    elif distribution == "uniform":
         values = (words >> np.uint32(8)) / 2**24
     else:
         values = sign

@@ -612,9 +612,13 @@ class NumpyOps(ArrayOps):
         out[:, -1] = bias
         return out
 
-    def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
+    def random_matrix(
+        self, key, distribution, row_start, row_stop, col_start, col_stop, like
+    ):
         """Return entries of :func:`randkern.backend.counter.random_matrix`."""
-        return counter.random_matrix(key, law, row_start, row_stop, col_start, col_stop)
+        return counter.random_matrix(
+            key, distribution, row_start, row_stop, col_start, col_stop
+        )
 
     def modulus_in_place(self, real, imag, power):
         """Return (real² + imag²)^(power/2), which may overwrite `real`."""

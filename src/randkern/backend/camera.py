@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from randkern.backend.compiled_loops import input_rows, output_rows, run_over_blocks
-from randkern.backend.counter import LAWS, fill_entries
+from randkern.backend.counter import DISTRIBUTIONS, fill_entries
 
 # Pixels per tile, which fits in the L1 cache.
 _TILE = 4096
@@ -20,7 +20,9 @@ _COUNTS = (np.uint8, np.uint16)
 
 
 @njit(nogil=True, cache=True)
-def _expose(key, law, frame, pixel, intensity, stride, camera, out, out_stride, shape):
+def _expose(
+    key, distribution, frame, pixel, intensity, stride, camera, out, out_stride, shape
+):
     gain, read_variance, shot_noise, full_scale = camera
     noisy = read_variance > 0 or shot_noise > 0
     zero = np.float32(0.0)
@@ -29,7 +31,9 @@ def _expose(key, law, frame, pixel, intensity, stride, camera, out, out_stride, 
         for start in range(0, shape[1], _TILE):
             n = min(_TILE, shape[1] - start)
             if noisy:
-                fill_entries(key, law, frame + i, pixel + start, noise, n, 1, n)
+                fill_entries(
+                    key, distribution, frame + i, pixel + start, noise, n, 1, n
+                )
             light = intensity[i * stride + start : i * stride + start + n]
             counts = out[i * out_stride + start : i * out_stride + start + n]
             for j in range(n):
@@ -83,7 +87,13 @@ def expose(
         origin = frame + rows.start, pixel + columns.start
         target = output_rows(part)
         _expose(
-            np.uint64(key), LAWS["normal"], *origin, *light, camera, *target, part.shape
+            np.uint64(key),
+            DISTRIBUTIONS["normal"],
+            *origin,
+            *light,
+            camera,
+            *target,
+            part.shape,
         )
 
     run_over_blocks(task, out.shape, _NANOSECONDS_PER_COUNT * out.size, _TILE)

@@ -1,11 +1,11 @@
 """Random matrices whose entries are a function of their position.
 
-Entry (i, j) depends only on the key, the law and (i, j), so any rectangle of an
-infinite matrix can be generated, repeatedly and in any order, without the rest: a
+Entry (i, j) depends only on the key, the distribution and (i, j), so any rectangle of
+an infinite matrix can be generated, repeatedly and in any order, without the rest: a
 projection too large for memory is never stored.
 
 The bits are those of Philox4x32-10. The counter of entry (i, j) is, in 32-bit
-words, ``(16 * (j // 64) + j % 16, i mod 2^32, i div 2^32, law)``, and word
+words, ``(16 * (j // 64) + j % 16, i mod 2^32, i div 2^32, distribution)``, and word
 ``(j % 64) // 16`` of its four outputs belongs to column j: the four words of
 neighbouring counters go to four runs of 16 neighbouring columns, which lets the
 compiler vectorise over counters. The normals of columns j and j + 32 of a block of 64
@@ -28,15 +28,15 @@ from numba.extending import overload
 from randkern.backend.compiled_loops import output_rows, run_over_blocks
 from randkern.backend.cpu import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
-# A law is a type, so that loops are compiled only for the laws in use; it holds the
-# last word of its counters, which must never be renumbered.
+# Distributions are types, so that loops are compiled only for those in use. Each holds
+# the last word of its counters, which must never be renumbered.
 _Normal = namedtuple("_Normal", "stream")
 _Cauchy = namedtuple("_Cauchy", "stream")
 _Laplace = namedtuple("_Laplace", "stream")
 _Uniform = namedtuple("_Uniform", "stream")
 _Sign = namedtuple("_Sign", "stream")
 
-LAWS: dict[str, Any] = {
+DISTRIBUTIONS: dict[str, Any] = {
     "normal": _Normal(0),
     "cauchy": _Cauchy(1),
     "laplace": _Laplace(2),
@@ -187,25 +187,25 @@ _TRANSFORMS = {
 }
 
 
-def _transform(law, words, n, values):
-    """Transform the first n words of both halves to values of the law."""
+def _transform(distribution, words, n, values):
+    """Transform the first n words of both halves to values of the distribution."""
     raise NotImplementedError("_transform is for compiled code.")
 
 
 @overload(_transform, jit_options={"forceinline": True})
-def _overload_transform(law, words, n, values):
-    transform_law = _TRANSFORMS[law.instance_class]
-    return lambda law, words, n, values: transform_law(words, n, values)
+def _overload_transform(distribution, words, n, values):
+    transform = _TRANSFORMS[distribution.instance_class]
+    return lambda distribution, words, n, values: transform(words, n, values)
 
 
 @njit(nogil=True, cache=True)
-def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
+def fill_entries(key, distribution, row_start, col_start, out, stride, n_rows, n_cols):
     """Write entries of a random matrix to a flat array with rows `stride` apart."""
     words = np.zeros(_TILE, dtype=np.uint32)
     values = np.empty(_TILE, dtype=np.float32)
     k0 = key & _LOW
     k1 = key >> _32
-    stream = np.uint64(law.stream) & _LOW
+    stream = np.uint64(distribution.stream) & _LOW
     for i in range(n_rows):
         row = np.uint64(row_start + i)
         # Columns 0-31 of a tile's blocks are in its first half, 32-63 in the second.
@@ -214,7 +214,7 @@ def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
             n_blocks = min(_TILE // _BLOCK, (n_cols - start + _BLOCK - 1) // _BLOCK)
             counter = np.uint64((col_start + start) // 4)
             _fill_words(counter, n_blocks, row, stream, k0, k1, words)
-            _transform(law, words, n_blocks * _HALF_BLOCK, values)
+            _transform(distribution, words, n_blocks * _HALF_BLOCK, values)
             for half in range(2 * n_blocks):
                 source = half // 2 * _HALF_BLOCK + half % 2 * _HALF_TILE
                 target = start + half * _HALF_BLOCK
@@ -227,7 +227,7 @@ def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
 
 def random_matrix(
     key: int,
-    law: str,
+    distribution: str,
     row_start: int,
     row_stop: int,
     col_start: int,
@@ -236,17 +236,19 @@ def random_matrix(
 ) -> np.ndarray:
     """Return a rectangle of an infinite random matrix of independent entries.
 
-    Entry (i, j) is a function of (key, law, i, j): overlapping rectangles agree bit for
-    bit, with any number of threads. Different keys, 0 <= key < 2^64, and different laws
-    under one key give independent matrices. Row indices are below 2^63, columns go up
-    to 2^34. Values are computed in float32, also with ``dtype=np.float64``.
+    Entry (i, j) is a function of (key, distribution, i, j): overlapping rectangles
+    agree bit for bit, with any number of threads. Different keys, 0 <= key < 2^64, and
+    different distributions under one key give independent matrices. Row indices are
+    below 2^63, columns go up to 2^34. Values are computed in float32, also with
+    ``dtype=np.float64``.
 
-    The laws are "normal", N(0, 1) by Box-Muller, |x| <= 6.66; "cauchy", cot(pi v);
-    "laplace", of density exp(-|x|)/2; "uniform" on [0, 1), in steps of 2^-24; and
-    "sign", +1 or -1.
+    The distributions are "normal", N(0, 1) by Box-Muller, |x| <= 6.66; "cauchy",
+    cot(pi v); "laplace", of density exp(-|x|)/2; "uniform" on [0, 1), in steps of
+    2^-24; and "sign", +1 or -1.
     """
-    if law not in LAWS:
-        raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
+    if distribution not in DISTRIBUTIONS:
+        names = sorted(DISTRIBUTIONS)
+        raise ValueError(f"distribution must be one of {names}, got {distribution!r}.")
     if not 0 <= key < 2**64:
         raise ValueError(f"key must be between 0 and 2**64 - 1, got {key}.")
     if dtype not in (np.float32, np.float64):
@@ -260,12 +262,13 @@ def random_matrix(
     out = np.empty(shape, dtype=dtype)
     if out.size == 0:
         return out
-    key_word = np.uint64(key)
+    key_word, entries = np.uint64(key), DISTRIBUTIONS[distribution]
 
     def task(rows: slice, columns: slice) -> None:
         part = out[rows, columns]
-        origin = row_start + rows.start, col_start + columns.start
-        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
+        row, column = row_start + rows.start, col_start + columns.start
+        values, stride = output_rows(part)
+        fill_entries(key_word, entries, row, column, values, stride, *part.shape)
 
     run_over_blocks(task, out.shape, _NANOSECONDS_PER_ENTRY * out.size, _TILE)
     return out

@@ -24,7 +24,7 @@ from randkern.backend.counter import philox
 #: counted; or the symbols stay separate.
 ADD, CYCLE, COUNT, SEPARATE = 0, 1, 2, 3
 
-_PATH_TAG = np.uint64(16)  # distinct from the laws of `counter`
+_PATH_TAG = np.uint64(16)  # distinct from the distributions of `counter`
 _NORMAL_TAG = np.uint64(17)
 _LOW = np.uint64(0xFFFFFFFF)
 _11, _21, _32 = np.uint64(11), np.uint64(21), np.uint64(32)
@@ -40,9 +40,9 @@ class PathTables(NamedTuple):
 
     starts: np.ndarray  # per internal node, where its sources begin
     sources: np.ndarray
-    law: np.ndarray  # per internal node, its law of degrees
-    law_starts: np.ndarray
-    cumulative: np.ndarray  # the laws' distribution functions, concatenated
+    activation: np.ndarray  # per internal node, which activation it has
+    cumulative_starts: np.ndarray  # per activation
+    cumulative: np.ndarray  # the distribution functions of degrees, concatenated
     first_symbol: np.ndarray  # per input
     n_symbols: np.ndarray  # per input: one of them is drawn
     exponents: np.ndarray  # per input: 1 is 1, -1 a sign, n a number 1, ..., n
@@ -105,10 +105,10 @@ def _below(n, state, draw, k0, k1):
 
 
 @_inline
-def _degree(tables, law, floor, state, draw, k0, k1):
-    """Return a degree of a law, by inverting its distribution above `floor`."""
-    cumulative = tables.cumulative
-    start, stop = tables.law_starts[law], tables.law_starts[law + 1]
+def _degree(tables, activation, floor, state, draw, k0, k1):
+    """Draw a degree by inverting its distribution function above `floor`."""
+    cumulative, starts = tables.cumulative, tables.cumulative_starts
+    start, stop = starts[activation], starts[activation + 1]
     if stop - start == 1:
         return 0
     high = _word(state, draw, k0, k1)
@@ -152,7 +152,7 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
     """
     n_inputs = len(tables.first_symbol)
     n = 0
-    output = n_inputs + len(tables.law) - 1
+    output = n_inputs + len(tables.activation) - 1
     stack[0] = output
     top = 1
     while top > 0:
@@ -160,11 +160,11 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
         node = stack[top]
         if node >= n_inputs:
             v = node - n_inputs
-            law = tables.law[v]
+            activation = tables.activation[v]
             floor = 0.0
             if conditional and node == output:
-                floor = tables.cumulative[tables.law_starts[law]]
-            degree = _degree(tables, law, floor, state, draw, k0, k1)
+                floor = tables.cumulative[tables.cumulative_starts[activation]]
+            degree = _degree(tables, activation, floor, state, draw, k0, k1)
             if top + degree > len(stack):
                 stack = _grown(stack, top + degree)
             begin = tables.starts[v]

@@ -301,12 +301,16 @@ class TorchOps(ArrayOps):
     def row_max_abs(self, X):
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
 
-    def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
+    def random_matrix(
+        self, key, distribution, row_start, row_stop, col_start, col_stop, like
+    ):
         """Return entries in float32, generated on the device of `like`."""
         rectangle = row_start, row_stop, col_start, col_stop
         if like.device.type == "cpu":
-            return torch.from_numpy(counter.random_matrix(key, law, *rectangle))
-        return torch_random.random_matrix(key, law, *rectangle, like.device)
+            return torch.from_numpy(
+                counter.random_matrix(key, distribution, *rectangle)
+            )
+        return torch_random.random_matrix(key, distribution, *rectangle, like.device)
 
     def searchsorted(self, sorted_values, values):
         sorted_values = torch.as_tensor(sorted_values, device=values.device)

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from randkern.backend.counter import LAWS
+from randkern.backend.counter import DISTRIBUTIONS
 from randkern.backend.hadamard_kernels import N_SIGN_STAGES
 
 _LOW = 0xFFFFFFFF
@@ -36,14 +36,14 @@ def _philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-def _words(key, law, rows, first, stop, device):
+def _words(key, distribution, rows, first, stop, device):
     """Return the words of whole blocks of 64 columns, (rows, blocks, 4, 16)."""
     i = torch.arange(rows.start, rows.stop, device=device)[:, None, None]
     block = torch.arange(first // 64, -(-stop // 64), device=device)[:, None]
     lane = torch.arange(16, device=device)
     c0, c1, c2 = 16 * block + lane, i & _LOW, i >> 32
     shape = torch.broadcast_shapes(c0.shape, c1.shape)
-    tag = torch.full(shape, LAWS[law].stream, device=device)
+    tag = torch.full(shape, DISTRIBUTIONS[distribution].stream, device=device)
     counter = (c0.expand(shape), c1.expand(shape), c2.expand(shape), tag)
     return torch.stack(_philox(*counter, key & _LOW, key >> 32), dim=2)
 
@@ -66,21 +66,21 @@ def _normal(words):
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2)
 
 
-def _transformed(law, words):
-    if law == "normal":
+def _transformed(distribution, words):
+    if distribution == "normal":
         return _normal(words)
-    if law == "cauchy":
+    if distribution == "cauchy":
         return 1.0 / torch.tan(math.pi * _half_turns(words | 1))
     sign = 1.0 - 2.0 * (words >> 31).to(torch.float32)
-    if law == "laplace":
+    if distribution == "laplace":
         u = ((words & 0x7FFFFFFF).to(torch.float32) + 1.0) * 2.0**-31
         return sign * torch.log(u)
-    if law == "uniform":
+    if distribution == "uniform":
         return (words >> 8).to(torch.float32) * 2.0**-24
     return sign
 
 
-def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
+def random_matrix(key, distribution, row_start, row_stop, col_start, col_stop, device):
     """Return :func:`randkern.backend.counter.random_matrix` as a tensor on a device.
 
     The entries are the same to float32 rounding.
@@ -89,8 +89,8 @@ def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
     if 0 in shape:
         return torch.empty(shape, device=device)
     rows = slice(row_start, row_stop)
-    words = _words(key, law, rows, col_start, col_stop, device)
-    values = _transformed(law, words).reshape(shape[0], -1)
+    words = _words(key, distribution, rows, col_start, col_stop, device)
+    values = _transformed(distribution, words).reshape(shape[0], -1)
     first = col_start % 64
     return values[:, first : first + shape[1]]
 

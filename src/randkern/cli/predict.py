@@ -87,7 +87,7 @@ def _check_fitted(fitted: Any, interval: float | None, probabilities: bool) -> N
     check_is_fitted(fitted)
     if interval is not None and not hasattr(fitted, "predict_interval"):
         raise ValueError(
-            f"{name} has no intervals; leave --interval out"
+            f"{name} has no intervals; omit --interval"
             + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
         )
     if probabilities and not hasattr(fitted, "predict_proba"):

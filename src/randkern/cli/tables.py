@@ -41,7 +41,7 @@ def load(
     if test is None:
         return table
     if target is None:
-        raise ValueError("--test takes rows of a table: give --data FILE and --target")
+        raise ValueError("--test needs a table; pass --data FILE and --target")
     with naming(str(test)):
         return test_rows(table, read(str(test), table.schema), target, test.name)
 

@@ -125,11 +125,11 @@ def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name} has only columns of strings that hardly repeat: "
+            f"{table.name} has only columns of strings that rarely repeat: "
             f"{descriptions}; {advice}"
         )
     warn(
-        f"left out columns of strings that hardly repeat: {descriptions}; {advice}",
+        f"dropped columns of strings that rarely repeat: {descriptions}; {advice}",
         UserWarning,
     )
     left: Any = X.drop(columns=list(dropped))
@@ -171,7 +171,7 @@ def with_dependent_rows(
         if not is_numeric(column):
             raise ValueError(
                 f"column {name!r} holds {no_numbers(column)}, expected numbers or "
-                "dates, which tell earlier rows from later ones"
+                "dates, by which rows can be ordered"
             )
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
@@ -231,6 +231,13 @@ def infer_task(y: np.ndarray) -> Task:
     return "regression" if n_distinct > max_classes else "classification"
 
 
+def may_be_labels(frame: "pd.DataFrame", target: str | None, task: str | None) -> bool:
+    """Return whether the target holds whole numbers that are classes."""
+    if target not in frame.columns or frame[target].dtype.kind not in "iu":
+        return False
+    return (task or infer_task(frame[target].to_numpy())) == "classification"
+
+
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
     shown = ", ".join(map(repr, columns[:50]))
     if len(columns) > 50:
@@ -261,15 +268,15 @@ def _target_values(
         raise DataFileError(
             f"{source}: {n_missing:,} of {len(column):,} rows have no value of the "
             f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
-            f"remove those rows, or rename a class that is called so; row "
+            "remove those rows, or rename a class of that name; row "
             f"{int(np.argmax(column.isna())):,} is empty (the first row is 0)"
         )
     typed = None if is_time(column) else _typed(column)
     if typed is None:
         raise DataFileError(
             f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
-            f"numbers, text, booleans or categories; a duration or a date is predicted "
-            f"as a number, such as its days: add a column that holds it"
+            "numbers, text, booleans or categories; to predict a duration or a date, "
+            "add a column with its number of days"
         )
     if column.name in form.categorical:
         return as_texts(column).to_numpy(dtype=object)
@@ -291,8 +298,9 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     dates = dates_as_days(column.to_frame())[name]
     if is_numeric(dates):
         raise DataFileError(
-            f"{source}: the target {name!r} holds dates; add a column with their days "
-            "to predict, or pass --task classification if each date is a class"
+            f"{source}: the target {name!r} is a date; predict a number instead, such "
+            "as the days since the first date, or pass --task classification if each "
+            "date is a class"
         )
 
 
@@ -400,7 +408,7 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
     asked = name in schema.form.numeric
     if isinstance(column.dtype, types.CategoricalDtype) and not asked:
         return column
-    if not asked and not all(isinstance(value, str) for value in values.tolist()):
+    if not asked and types.infer_dtype(values) not in ("string", "empty"):
         return column
     converted = numbers_with_placeholders(name, column, asked=asked)
     if converted is None:
@@ -417,7 +425,8 @@ def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
     """Warn that texts in few cells make categories of a column of numbers."""
     from pandas import to_numeric
 
-    texts = values[to_numeric(values, errors="coerce").isna()]
+    distinct = values.drop_duplicates()
+    texts = values[values.isin(distinct[to_numeric(distinct, errors="coerce").isna()])]
     if len(texts) <= _FEW_TEXTS * len(values):
         shown = ", ".join(map(repr, texts.unique()[:_SHOWN_TEXTS]))
         shown += ", ..." * (texts.nunique() > _SHOWN_TEXTS)

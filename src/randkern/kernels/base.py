@@ -38,7 +38,7 @@ from randkern.kernels.factor_draws import (
 )
 from randkern.nonlinearities import Phase
 from randkern.plan import Factor
-from randkern.projections import InputMap, NormalLaw, Projection
+from randkern.projections import InputMap, NormalDistribution, Projection
 
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
@@ -534,7 +534,7 @@ class Leaf(Kernel):
 
     #: The distribution of the rows of the random projection, and the nonlinearity
     #: applied to projected rows.
-    law: Any = NormalLaw()
+    distribution: Any = NormalDistribution()
     nonlinearity: Any = Phase()
     #: Number of random projections per draw.
     n_factors: Any = 1
@@ -569,7 +569,7 @@ class Leaf(Kernel):
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
         """Return the random projection of one factor of independent draws."""
-        return draws.project(self.law, n_draws, width, self)
+        return draws.project(self.distribution, n_draws, width, self)
 
     def projection_like(self, projection: Projection) -> Projection:
         """Adapt a projection drawn for other parameters of this kernel to its own."""

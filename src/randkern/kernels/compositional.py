@@ -13,7 +13,7 @@ from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
-from randkern.projections import Law
+from randkern.projections import Distribution
 from randkern.skeletons.builders import FullyConnected
 from randkern.skeletons.paths import (
     SkeletonColumns,
@@ -184,7 +184,7 @@ class Compositional(Leaf):
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> SkeletonPaths:
         stream, skeleton = draws.stream(), self._skeleton()
-        return SkeletonPaths(stream, n_draws, width, Law(), skeleton=skeleton)
+        return SkeletonPaths(stream, n_draws, width, Distribution(), skeleton=skeleton)
 
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
@@ -195,7 +195,7 @@ class Compositional(Leaf):
             draws.stream(),
             n_columns,
             width,
-            Law(),
+            Distribution(),
             skeleton=self._skeleton(),
             merged=self._merges(),
             analytic=self.constant == "analytic",

@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Signed
-from randkern.projections import InputMap, Projection, SphereLaw
+from randkern.projections import InputMap, Projection, SphereDistribution
 
 
 class Coregionalization(Leaf):
@@ -55,7 +55,7 @@ class Coregionalization(Leaf):
     reads_categories = True
     learnable = ("loadings", "variances")
     signed = ("loadings",)
-    law = SphereLaw()
+    distribution = SphereDistribution()
     nonlinearity = Signed()
 
     def __init__(self, loadings: Any, variances: Any, *, columns: Any = None):
@@ -105,8 +105,10 @@ class Coregionalization(Leaf):
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
         L = self._factor
-        drawn = draws.project(self.law, n_draws, L.shape[1], self)
-        return Loaded(drawn.stream, n_draws, 1, self.law, drawn=drawn, loadings=L)
+        drawn = draws.project(self.distribution, n_draws, L.shape[1], self)
+        return Loaded(
+            drawn.stream, n_draws, 1, self.distribution, drawn=drawn, loadings=L
+        )
 
     def projection_like(self, projection: Any) -> Loaded:
         return replace(projection, loadings=self._factor, _cache={})

@@ -14,7 +14,14 @@ from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Signed
-from randkern.projections import Identity, InputMap, Law, Projection, Roots, SphereLaw
+from randkern.projections import (
+    Distribution,
+    Identity,
+    InputMap,
+    Projection,
+    Roots,
+    SphereDistribution,
+)
 
 
 class Linear(Leaf):
@@ -40,7 +47,7 @@ class Linear(Leaf):
     array([[11.]])
     """
 
-    law = SphereLaw()
+    distribution = SphereDistribution()
     nonlinearity = Signed()
 
     def __init__(self, bias: float = 0.0, *, columns: Any = None):
@@ -59,8 +66,10 @@ class Linear(Leaf):
     ) -> Projection:
         """Return the columns themselves, or an orthogonal projection to fewer."""
         if n_columns == width:
-            return Identity(draws.stream(), width, width, self.law)
-        return draws.project(self.law, n_columns, width, self, projection="orthogonal")
+            return Identity(draws.stream(), width, width, self.distribution)
+        return draws.project(
+            self.distribution, n_columns, width, self, projection="orthogonal"
+        )
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -176,7 +185,7 @@ class Categorical(Leaf):
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Roots:
         stream = draws.stream(dimensions=width)
-        return Roots(stream, n_draws, width, Law(), sizes=self.sizes())
+        return Roots(stream, n_draws, width, Distribution(), sizes=self.sizes())
 
     def inputs(self, n_features: int) -> InputMap:
         categories = self._sorted_categories()

@@ -15,7 +15,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.plan import Factor, Group, Output, Plan, evaluate
-from randkern.projections import Law, Projection, make_projection
+from randkern.projections import Distribution, Projection, make_projection
 
 Fourier = Literal["pair", "offset"]
 
@@ -164,19 +164,19 @@ class FactorDraws:
 
     def project(
         self,
-        law: Law,
+        distribution: Distribution,
         n_draws: int,
         width: int,
         owner: object,
         projection: str | None = None,
     ) -> Projection:
-        """Return the projection of the next factor: `n_draws` rows of this law."""
+        """Return the projection of the next factor: `n_draws` rows."""
         name = self._name if projection is None else projection
         first = self._n_dimensions
-        stream = self.stream(law.dimensions(width))
+        stream = self.stream(distribution.dimensions(width))
         if name == "qmc":
             stream = self._stream.child("sequence")
-        return make_projection(name, stream, n_draws, width, law, owner, first)
+        return make_projection(name, stream, n_draws, width, distribution, owner, first)
 
 
 _DRAWS = 4096

@@ -11,7 +11,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Slopes
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
 from randkern.kernels.stationary import Gaussian
-from randkern.projections import InputMap, Law, Repeated
+from randkern.projections import Distribution, InputMap, Repeated
 
 
 class _Part(Leaf):
@@ -54,7 +54,7 @@ class Wave(_Part):
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
         signed = draws.needs_signs()
-        return Repeated(draws.stream(), n_draws, width, Law(), signed=signed)
+        return Repeated(draws.stream(), n_draws, width, Distribution(), signed=signed)
 
     def _angle(self, X: Rows, Y: Rows) -> Any:
         # In float64 also for other rows: angles may be large.

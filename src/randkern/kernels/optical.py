@@ -12,7 +12,7 @@ from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Modulus
-from randkern.projections import ComplexNormalLaw
+from randkern.projections import ComplexNormalDistribution
 
 
 class Optical(Leaf):
@@ -53,7 +53,7 @@ class Optical(Leaf):
     """
 
     positive = ("degree",)
-    law = ComplexNormalLaw()
+    distribution = ComplexNormalDistribution()
 
     def __init__(self, degree: float = 2, bias: float = 0.0, *, columns: Any = None):
         self.degree = degree

@@ -12,7 +12,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Polar
-from randkern.projections import InputMap, Law, Stored
+from randkern.projections import Distribution, InputMap, Stored
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,7 +93,9 @@ class Periodic(Leaf):
                 f"{self.lengthscale!r}; use a longer one, or the exact kernel."
             )
         kappa, stream = float(self.lengthscale) ** -2, draws.stream(width)
-        return Harmonics(stream, n_draws, width, Law(), drawn=kappa, kappa=kappa)
+        return Harmonics(
+            stream, n_draws, width, Distribution(), drawn=kappa, kappa=kappa
+        )
 
     def projection_like(self, projection: Any) -> Harmonics:
         return replace(projection, kappa=float(self.lengthscale) ** -2, _cache={})

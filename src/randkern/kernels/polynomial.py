@@ -12,11 +12,11 @@ from randkern._validation import Array, Rows, check_count, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
-from randkern.projections import Law
+from randkern.projections import Distribution
 
 
 @dataclass(frozen=True)
-class ComplexSignLaw(Law):
+class ComplexSignDistribution(Distribution):
     """Independent entries ±1 ± i, of modulus √2."""
 
     name = "complex sign"
@@ -67,7 +67,7 @@ class Polynomial(Leaf):
     array([[16.]])
     """
 
-    law = ComplexSignLaw()
+    distribution = ComplexSignDistribution()
     nonlinearity = ComplexValue()
 
     def __init__(self, degree: int = 2, bias: float = 0.0, *, columns: Any = None):

@@ -91,7 +91,7 @@ class Softmax(Leaf):
         if self.features == "positive":
             return None
         half = self.projection(draws, (n_columns + 1) // 2, width)
-        return Antithetic(half.stream, n_columns, width, half.law, half=half)
+        return Antithetic(half.stream, n_columns, width, half.distribution, half=half)
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier

@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.kernels.factor_draws import FactorDraws
 from randkern.kernels.stationary import Stationary
-from randkern.projections import Law, Stored
+from randkern.projections import Distribution, Stored
 
 _ESTIMATE_DRAWS = 2**16
 _DRAWS_PER_BLOCK = 2**11
@@ -82,7 +82,7 @@ class Spectral(Stationary):
         stream = draws.stream(width)
         signed = draws.needs_signs()  # the sampler's frequencies may be one-sided
         return Sampled(
-            stream, n_draws, width, Law(), sampler=self.sampler, signed=signed
+            stream, n_draws, width, Distribution(), sampler=self.sampler, signed=signed
         )
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:

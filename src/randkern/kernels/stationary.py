@@ -1,7 +1,7 @@
 """Kernels of the difference τ = x − y, and their spectral measures.
 
 In the convention K(τ) = E[e^{iω·τ}] (Rahimi & Recht 2007) the frequencies ω of
-each kernel follow the law in its docstring. In the convention e^{2πi w·τ} the
+each kernel follow the distribution in its docstring. In the convention e^{2πi w·τ} the
 same kernel has w = ω/(2π) and the features are cos(2πw·x), sin(2πw·x): the
 same numbers.
 """
@@ -29,12 +29,12 @@ from randkern.kernels.hyperparameters import (
     warn_of_scales,
 )
 from randkern.projections import (
-    CauchyLaw,
+    CauchyDistribution,
+    Distribution,
     InputMap,
-    LaplaceLaw,
-    Law,
+    LaplaceDistribution,
     Mixing,
-    NormalLaw,
+    NormalDistribution,
     Projection,
 )
 
@@ -149,6 +149,8 @@ class Stationary(Leaf):
 class Gaussian(Stationary):
     """The Gaussian kernel, exp(−‖x − y‖²/(2ℓ²)); ω ~ N(0, ℓ⁻²I).
 
+    .. index:: RBF
+
     Also called RBF (radial basis function) or squared exponential kernel.
 
     Parameters
@@ -201,7 +203,7 @@ class Laplacian(Stationary):
     """
 
     metric = "cityblock"
-    law = CauchyLaw()
+    distribution = CauchyDistribution()
 
     def _distances(self, X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
         ops = ops_of(X)
@@ -238,7 +240,7 @@ class Cauchy(Stationary):
     array([[0.25]])
     """
 
-    law = LaplaceLaw()
+    distribution = LaplaceDistribution()
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = self._inverse_scale(X)
@@ -298,10 +300,10 @@ class Matern(Stationary):
             )
 
     @property
-    def law(self) -> Law:
+    def distribution(self) -> Distribution:
         if self.nu == math.inf:
-            return NormalLaw()
-        return NormalLaw(Mixing("student", float(self.nu)))
+            return NormalDistribution()
+        return NormalDistribution(Mixing("student", float(self.nu)))
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         return ops_of(distances).matern_correlation(distances, float(self.nu))
@@ -348,8 +350,8 @@ class RationalQuadratic(Stationary):
         self.columns = columns
 
     @property
-    def law(self) -> Law:
-        return NormalLaw(Mixing("gamma", float(self.alpha)))
+    def distribution(self) -> Distribution:
+        return NormalDistribution(Mixing("gamma", float(self.alpha)))
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= 0.5 / self.alpha
@@ -372,10 +374,10 @@ class RationalQuadratic(Stationary):
         return {"alpha": float(slopes.sum()), **super()._gradient(X, Y, M)}
 
     def projection_like(self, projection: Projection) -> Projection:
-        mixing: Any = projection.law.mixing
+        mixing: Any = projection.distribution.mixing
         drawn = mixing.parameter if mixing.drawn is None else mixing.drawn
-        law = NormalLaw(Mixing("gamma", float(self.alpha), drawn))
-        return replace(projection, law=law, _cache={})
+        distribution = NormalDistribution(Mixing("gamma", float(self.alpha), drawn))
+        return replace(projection, distribution=distribution, _cache={})
 
     def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         # Frequencies are proportional to the factors of their rows.
@@ -383,6 +385,6 @@ class RationalQuadratic(Stationary):
         drawn, block = factor.projection, factor.inputs.apply(slopes.X)
         phases = drawn.project(block, 0, drawn.n_draws)
         sums = ops_of(block).to_host((slopes.phase * phases).sum(axis=0))
-        ratios = drawn.law.mixing.log_slopes(drawn.mixing_factors)
+        ratios = drawn.distribution.mixing.log_slopes(drawn.mixing_factors)
         lengthscales = super()._feature_gradient(factors, slopes)
         return {"alpha": float(sums @ ratios), **lengthscales}

@@ -245,8 +245,8 @@ class MetricLearner(
         self, sample: Any, variances: np.ndarray, search: Search
     ) -> MetricLearner:
         warn(
-            "no kernel predicted the targets clearly better than their mean on rows "
-            "held out: MetricLearner keeps the columns as they are. More rows, or "
+            "on held-out rows no kernel predicted the targets clearly better than "
+            "their mean, so MetricLearner leaves the columns unchanged. More rows, or "
             "other columns, may help.",
             NoSignalWarning,
         )

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy import stats
 from scipy.special import expit, gammaln, roots_hermitenorm
-from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn
@@ -265,8 +265,8 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
         warn(
-            "Newton's method stopped short of the mode of the posterior (a step still "
-            f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
+            "Newton's method stopped short of the mode of the posterior (another step "
+            f"would gain {promise:.2g}): use float64 rows, or a smaller scale.",
             ConvergenceWarning,
         )
     return at
@@ -629,8 +629,8 @@ def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3."""
     ops, k = ops_of(means), means.shape[1]
     # Moved to the centres of intervals, away from 0.
-    points = qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
-    points = norm.ppf(points)
+    points = stats.qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
+    points = stats.norm.ppf(points)
     points = ops.float64_like(points, means)
     out = ops.float64_zeros(means.shape, means)
     for rows in row_blocks(len(means), _ROWS_OF_CLASSES):

@@ -83,7 +83,9 @@ def bounds(
             positive = names[place] not in signed
             low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", positive)
             if low > high:
-                raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
+                raise ValueError(
+                    f"the bounds of {key!r} must be increasing, got {pair!r}."
+                )
             unit = math.log if positive else math.asinh
             out[place] = (unit(low), unit(high))
     return out
@@ -103,7 +105,8 @@ def log_prior(
         for place in places(key, names, "priors"):
             if names[place] in signed:
                 raise ValueError(
-                    f"priors are log-normal, but {names[place]!r} may be negative."
+                    f"priors are log-normal, but {names[place]!r} may be negative; "
+                    "omit its prior."
                 )
             centre[place], precision[place] = math.log(median), sigma**-2
 
@@ -123,7 +126,8 @@ def places(key: str, names: list[str], what: str) -> list[int]:
             positions.append(position)
     if not positions:
         raise ValueError(
-            f"{what} name {key!r}, which is not learned; expected some of {names}."
+            f"{what} name {key!r}, which is not learned; expected one or more of "
+            f"{names}."
         )
     return positions
 

@@ -66,9 +66,10 @@ def warn_of_a_constant(variance: float, log_noise: float | None) -> None:
     if not variance < share:
         return
     warn(
-        f"the learned process is nearly constant: its variance is {variance:.3g}"
-        f"{compared}. Either X says little about y, or learning missed lengthscales at "
-        "which it says more: start from others, use one per column, or more features.",
+        "the learned process is nearly constant: its variance is "
+        f"{variance:.3g}{compared}. Either X explains little of y, or learning missed "
+        "the right lengthscales: start from other lengthscales, use one per column, or "
+        "use more features.",
         ConvergenceWarning,
     )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import (
     check_classification_targets,
@@ -69,6 +68,8 @@ class RealTargets:
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
+        from sklearn.metrics import r2_score
+
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
@@ -315,6 +316,8 @@ class ClassLabels:
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
+        from sklearn.metrics import accuracy_score
+
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 

@@ -210,9 +210,10 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
         )
 
     bounds = (math.exp(_MIN_LOG), math.exp(2 * _MAX_LOG))
-    best, plain = minimised((None, None)), minimised((0.0, 0.0))
-    has_offsets = _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share)
-    x = best.x if has_offsets else plain.x
+    x = minimised((0.0, 0.0)).x
+    has_offsets = _differs(softmax(x[0] * F, axis=1) - target, is_class, share)
+    if has_offsets:
+        x = minimised((None, None)).x
     free = np.array([bounds[0] < x[0] < bounds[1], *[has_offsets] * F.shape[1]])
     refined = _refined(x, free, F, target, share)
     scale, offset = float(np.clip(refined[0], *bounds)), refined[1:]

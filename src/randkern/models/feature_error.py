@@ -63,12 +63,11 @@ def warn_of_feature_error(
     if not error > max(spread, _ROUNDING * np.concatenate(diagonals).mean()):
         return
     warn(
-        f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but "
-        f"random features with n_components={n_components} have an error of "
-        f"{error:.2g}: they hardly distinguish rows, as where rows are nearly "
-        "orthogonal (text) or the lengthscale is too short. Use landmarks "
-        "(features='nystrom'), the exact kernel (n_components=None), another "
-        "lengthscale, or more components.",
+        f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but random "
+        f"features with n_components={n_components} have an error of {error:.2g}: they "
+        "hardly distinguish rows. This happens if rows are nearly orthogonal (text) or "
+        "the lengthscale is too short. Use landmarks (features='nystrom'), the exact "
+        "kernel (n_components=None), another lengthscale, or more components.",
         FeatureErrorWarning,
     )
 

@@ -29,9 +29,9 @@ from randkern.data.training_data import ArrayRows, TrainingData
 # Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
 MAX_LEFT_OUT = 500
 # The variance of an estimated H_ii is at most about this share of H_ii ...
-_PROBE_VARIANCE = 0.01
+_PROBE_VARIANCE = 0.02
 # ... unless that takes more probes.
-_MAX_PROBES = 16
+_MAX_PROBES = 8
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
 # Rows whose hashes are computed at a time.

@@ -64,14 +64,15 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     for more the multinomial loss with one vector of weights per class; with an
     intercept b, which is not penalised, w·z_i + b in place of w·z_i. Solved by L-BFGS
     on products with the features, which are recomputed in every iteration if they do
-    not fit `memory_limit`. After as many iterations as take the time of the second
-    derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ, this is computed and factorised, if
-    memory allows, and L-BFGS continues in coordinates in which it is the identity; for
-    more than two classes with the mean of theirs. If that stops short of the tolerance
-    (for enormous C), Newton's method with conjugate gradients continues. The exact
-    kernel of more than 8,000 rows of two classes, without an intercept, is not
-    factorised: Newton's method solves for the weights of rows by preconditioned
-    conjugate gradients, and the bound of the excess alone ends it.
+    not fit `memory_limit`. When the iterations have taken as long as the second
+    derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ would, it is computed and factorised,
+    if memory allows, and L-BFGS continues in coordinates in which it is the identity.
+    For more than two classes, the mean over classes is used. If L-BFGS stops short of
+    the tolerance (for enormous C), Newton's method with conjugate gradients continues.
+
+    The exact kernel of more than 8,000 rows of two classes, without an intercept, is
+    not factorised: Newton's method solves for the weights of rows by preconditioned
+    conjugate gradients, and stops at the bound ½‖g‖² of `tol`.
 
     Parameters
     ----------
@@ -89,9 +90,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     tol : float, default=1e-5
-        Stop when no entry of the gradient g is larger than `tol` times the largest at
-        w = 0 (or than rounding errors), and ½‖g‖², an upper bound of the excess of the
-        objective over its minimum, is at most this share of the objective.
+        Stop when two conditions hold: no entry of the gradient g is larger than `tol`
+        times the largest at w = 0 (or than rounding errors), and ½‖g‖², an upper bound
+        of the excess of the objective over its minimum, is at most `tol` times the
+        objective.
     max_iter : int, default=1000
         Maximum number of iterations of L-BFGS and of conjugate gradients within
         Newton's method: each takes a pass over the features.

@@ -136,7 +136,7 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
                 projection.stream,
                 projection.n_draws,
                 projection.width,
-                projection.law,
+                projection.distribution,
             )
         if isinstance(projection, SkeletonPaths):
             drawn, angle = skeleton_draws(projection, block), None

@@ -21,7 +21,7 @@ from randkern.nonlinearities import Modulus
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import (
     STRUCTURED_WIDTH,
-    ComplexNormalLaw,
+    ComplexNormalDistribution,
     InputMap,
     Projection,
     make_projection,
@@ -195,8 +195,10 @@ class ScatteringMedium:
             if name == "auto":
                 name = "structured" if n_features >= STRUCTURED_WIDTH else "streamed"
             size = self.n_components, n_features
-            law = ComplexNormalLaw()
-            self._cached = cached = make_projection(name, self.stream, *size, law, self)
+            distribution = ComplexNormalDistribution()
+            self._cached = cached = make_projection(
+                name, self.stream, *size, distribution, self
+            )
         return cached
 
     def _tile_shape(self, n_rows: int, n_features: int) -> tuple[int, int]:
@@ -266,7 +268,8 @@ class MirrorLayout:
     The light of a macro-pixel is the sum of the light of its mirrors, so the
     transmission coefficient of a bit is a sum of independent complex Gaussians: again
     complex Gaussian, with the variance multiplied by the number of mirrors. This is a
-    gain common to all bits, and does not change the law of the transmission matrix.
+    gain common to all bits, and does not change the distribution of the transmission
+    matrix.
 
     Parameters
     ----------

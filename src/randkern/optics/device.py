@@ -152,7 +152,7 @@ class SimulatedOPU(SharedDevice):
     Notes
     -----
     A macro-pixel of k mirrors gives k times the light of one mirror: a gain common
-    to all bits, which changes the exposure but not the law of U
+    to all bits, which changes the exposure but not the distribution of U
     (:class:`MirrorLayout`).
 
     Counts of structured projections do not depend on blocks and threads; the other
@@ -362,7 +362,7 @@ class SimulatedOPU(SharedDevice):
 
         divided by the measured √2·|Ur|, this is Wx where W has independent N(0, 1)
         entries, up to the camera's noise. (Without the division, the entries of W
-        would have a Laplace law.)
+        would have a Laplace distribution.)
 
         Parameters
         ----------

@@ -205,8 +205,8 @@ def _check_bias(bias: Any) -> int:
     number = check_positive("bias", bias, zero=True)
     if number != int(number):
         raise ValueError(
-            f"bias must be an integer, got {bias!r}: it is the number of bits 1 that "
-            "a device adds to a row; round it, or use "
+            f"bias must be an integer, got {bias!r}: a device adds this number of bits "
+            "1 to each row; round it, or use "
             "randkern.RandomFeatures(randkern.Optical(degree, bias))."
         )
     return int(number)

@@ -1,6 +1,6 @@
 """Random projections of rows, chosen by name.
 
-Only `make_projection` knows which projections suit which law; it also resolves
+Only `make_projection` knows which projections suit which distribution; it also resolves
 ``"auto"``.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 from randkern._random import Stream
 from randkern.projections._base import (
     TILE_DRAWS,
-    CauchyLaw,
-    ComplexNormalLaw,
+    CauchyDistribution,
+    ComplexNormalDistribution,
+    Distribution,
     InputMap,
-    LaplaceLaw,
-    Law,
+    LaplaceDistribution,
     Mixing,
-    NormalLaw,
+    NormalDistribution,
     Projection,
-    SphereLaw,
+    SphereDistribution,
     Stored,
 )
 from randkern.projections.dense import Dense, Orthogonal, QuasiMonteCarlo, Streamed
@@ -29,21 +29,21 @@ __all__ = [
     "STRUCTURED_WIDTH",
     "TILE_DRAWS",
     "Antithetic",
-    "CauchyLaw",
-    "ComplexNormalLaw",
+    "CauchyDistribution",
+    "ComplexNormalDistribution",
     "Dense",
+    "Distribution",
     "Identity",
     "InputMap",
-    "LaplaceLaw",
-    "Law",
+    "LaplaceDistribution",
     "Mixing",
-    "NormalLaw",
+    "NormalDistribution",
     "Orthogonal",
     "Projection",
     "QuasiMonteCarlo",
     "Repeated",
     "Roots",
-    "SphereLaw",
+    "SphereDistribution",
     "Stored",
     "Streamed",
     "Structured",
@@ -68,29 +68,29 @@ def make_projection(
     stream: Stream,
     n_draws: int,
     width: int,
-    law: Law,
+    distribution: Distribution,
     owner: object,
     first_dimension: int = 0,
 ) -> Projection:
-    """Return the projection called `name` for rows of distribution `law`.
+    """Return the projection called `name` for rows of this distribution.
 
     `first_dimension` is the number of dimensions of a low-discrepancy sequence that
-    other factors of the same product use. A law that the projection cannot draw is an
-    error, whose message names `owner`, the kernel.
+    other factors of the same product use. A distribution that the projection cannot
+    draw is an error, whose message names `owner`, the kernel.
     """
-    if name == "auto" and law.rotation_invariant:
+    if name == "auto" and distribution.rotation_invariant:
         name = "structured" if width >= STRUCTURED_WIDTH else "orthogonal"
     elif name == "auto":
-        n_bytes = 4 * n_draws * width * (2 if law.is_complex else 1)
+        n_bytes = 4 * n_draws * width * (2 if distribution.is_complex else 1)
         name = "dense" if n_bytes <= _STORED_BYTES else "streamed"
-    if name in ("orthogonal", "structured") and not law.rotation_invariant:
+    if name in ("orthogonal", "structured") and not distribution.rotation_invariant:
         raise ValueError(
             f"projection={name!r} needs rows whose distribution is invariant under "
-            f"rotations, but those of {owner} have independent {law.name} "
+            f"rotations, but those of {owner} have independent {distribution.name} "
             "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )
     if name == "qmc":
-        dimensions = first_dimension + law.dimensions(width)
+        dimensions = first_dimension + distribution.dimensions(width)
         if dimensions > _SOBOL_DIMENSIONS:
             raise ValueError(
                 f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "
@@ -98,6 +98,6 @@ def make_projection(
                 "projection='auto'."
             )
         return QuasiMonteCarlo(
-            stream, n_draws, width, law, first_dimension=first_dimension
+            stream, n_draws, width, distribution, first_dimension=first_dimension
         )
-    return _BY_NAME[name](stream, n_draws, width, law)
+    return _BY_NAME[name](stream, n_draws, width, distribution)

@@ -1,4 +1,4 @@
-"""The base class of projections, the laws of their rows, and maps of their inputs."""
+"""The base class of projections, distributions of their rows, maps of their inputs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy import stats
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
-from scipy.stats import gamma
 
 from randkern._random import Stream
 from randkern._validation import Array, Rows, check_choice
@@ -64,8 +64,8 @@ class Mixing:
         variables = shape * factors**2
         ends = []
         for moved in (math.exp(-_STEP) * shape, math.exp(_STEP) * shape):
-            there = replace(self, parameter=moved)
-            ends.append(np.log(there.factors(self._moved(variables, shape, moved))))
+            other = replace(self, parameter=moved)
+            ends.append(np.log(other.factors(self._moved(variables, shape, moved))))
         return (ends[1] - ends[0]) / (2 * _STEP)
 
     def factors(self, variables: np.ndarray) -> np.ndarray:
@@ -76,17 +76,17 @@ class Mixing:
 
 
 @dataclass(frozen=True)
-class Law:
+class Distribution:
     """The distribution of the rows of a random matrix.
 
-    A law defines rows by independent standard entries (`transform`, for dense and
-    streamed projections), by points of the unit cube (`quantile`, for quasi-Monte
-    Carlo) and, if it is invariant under rotations, by the norms that go with uniform
-    directions (`norms`, for orthogonal and structured ones). This base class is for
-    projections that do not use a law.
+    It defines rows by independent standard entries (`transform`, for dense and streamed
+    projections), by points of the unit cube (`quantile`, for quasi-Monte Carlo) and, if
+    it is invariant under rotations, by the norms that go with uniform directions
+    (`norms`, for orthogonal and structured ones). This base class is for projections
+    that do not use a distribution.
     """
 
-    #: The name of the law in messages.
+    #: The name of the distribution in messages.
     name: ClassVar[str] = "own"
     #: Distribution of the entries from the counter-based generator.
     entries: ClassVar[Literal["normal", "cauchy", "laplace", "uniform", "sign"]] = (
@@ -109,11 +109,11 @@ class Law:
         return self.entries == "cauchy" or student
 
     def transform(self, rows: Any) -> Any:
-        """Return rows of this law, without mixing, from rows of standard entries."""
+        """Return rows, without mixing, from rows of standard entries."""
         return rows
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
-        """Return rows of this law, without mixing, from points of the unit cube."""
+        """Return rows, without mixing, from points of the unit cube."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define `quantile`, which projection='qmc' "
             "needs; use projection='dense' or 'auto'."
@@ -147,12 +147,12 @@ class Law:
         """Return the mixing factors of rows from points of the open unit cube."""
         if self.mixing is None:
             return np.ones(len(points))
-        variables = gamma.ppf(points[:, -1], self.mixing.parameter)
+        variables = stats.gamma.ppf(points[:, -1], self.mixing.parameter)
         return self.mixing.factors(variables)
 
 
 @dataclass(frozen=True)
-class NormalLaw(Law):
+class NormalDistribution(Distribution):
     """Independent N(0, 1) entries."""
 
     name = "normal"
@@ -169,7 +169,7 @@ class NormalLaw(Law):
 
 
 @dataclass(frozen=True)
-class ComplexNormalLaw(NormalLaw):
+class ComplexNormalDistribution(NormalDistribution):
     """Independent CN(0, 1) entries: real and imaginary parts N(0, 1/2)."""
 
     name = "complex normal"
@@ -183,7 +183,7 @@ class ComplexNormalLaw(NormalLaw):
 
 
 @dataclass(frozen=True)
-class SphereLaw(NormalLaw):
+class SphereDistribution(NormalDistribution):
     """Uniform on the sphere of radius √d."""
 
     name = "sphere"
@@ -203,7 +203,7 @@ class SphereLaw(NormalLaw):
 
 
 @dataclass(frozen=True)
-class CauchyLaw(Law):
+class CauchyDistribution(Distribution):
     """Independent standard Cauchy entries."""
 
     name = "cauchy"
@@ -214,7 +214,7 @@ class CauchyLaw(Law):
 
 
 @dataclass(frozen=True)
-class LaplaceLaw(Law):
+class LaplaceDistribution(Distribution):
     """Independent standard Laplace entries."""
 
     name = "laplace"
@@ -290,21 +290,21 @@ class Projection(ABC):
     stream: Stream
     n_draws: int
     width: int
-    law: Law
+    distribution: Distribution
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @abstractmethod
     def project(self, X: Rows, start: int, stop: int) -> Array:
         """Return X Ωᵀ for rows `start` to `stop` of Ω.
 
-        `X` is a block from :meth:`InputMap.apply`. A complex law returns the
+        `X` is a block from :meth:`InputMap.apply`. A complex distribution returns the
         pair (real part, imaginary part).
         """
 
     def phases(self, X: Rows, start: int, stop: int) -> Array:
-        """Return X Ωᵀ for features: up to multiples of 2π for heavy-tailed laws.
+        """Return X Ωᵀ for features.
 
-        Only phases use such laws.
+        Heavy-tailed distributions, which only phases use, are reduced modulo 2π.
         """
         return self.project(X, start, stop)
 
@@ -314,14 +314,19 @@ class Projection(ABC):
 
     @cached_property
     def mixing_factors(self) -> np.ndarray:
-        """The mixing factor of every row (ones where the law has none)."""
-        if self.law.mixing is None:
+        """The mixing factor of every row (ones where the distribution has none)."""
+        if self.distribution.mixing is None:
             return np.ones(self.n_draws)
-        return self.law.mixing.draw(self.stream.child("mixing"), self.n_draws)
+        return self.distribution.mixing.draw(self.stream.child("mixing"), self.n_draws)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         return state | {"_cache": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "law" in state:  # its name in files of earlier versions
+            state["distribution"] = state.pop("law")
+        vars(self).update(state)
 
     def cached(self, like: Array, make: Callable[[], Any]) -> Any:
         """Return the cached value of `make` for arrays like this one.
@@ -372,7 +377,7 @@ class Projection(ABC):
         out: np.ndarray,
         power: float,
     ) -> None:
-        """Write weight·|uᵢ·x|^power of draws of a complex law to `out`."""
+        """Write weight·|uᵢ·x|^power of draws of a complex distribution to `out`."""
         ops = ops_of(out)
         for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
             real, imaginary = tile
@@ -398,7 +403,7 @@ class Stored(Projection):
     drawing_bytes: ClassVar[int] = 32
 
     def stored_bytes(self, itemsize: int) -> int:
-        parts = 2 if self.law.is_complex else 1
+        parts = 2 if self.distribution.is_complex else 1
         return parts * self.n_draws * self.width * (self.drawing_bytes + itemsize)
 
     def matrices(self, like: Array) -> tuple[np.ndarray, ...]:
@@ -414,10 +419,10 @@ class Stored(Projection):
     def project(self, X: Rows, start: int, stop: int) -> Array:
         product = ops_of(X).precise_product
         tiles = [product(X, part[start:stop].T) for part in self.matrices(X)]
-        return tuple(tiles) if self.law.is_complex else tiles[0]
+        return tuple(tiles) if self.distribution.is_complex else tiles[0]
 
     def phases(self, X: Rows, start: int, stop: int) -> Array:
-        if not self.law.heavy_tailed:
+        if not self.distribution.heavy_tailed:
             return self.project(X, start, stop)
         return phase_product(X, self.matrices(X)[0][start:stop])
 
@@ -425,11 +430,11 @@ class Stored(Projection):
 def phase_product(X: Rows, matrix: Array) -> Any:
     """Return X Ωᵀ, with large phases in single precision reduced modulo 2π.
 
-    A frequency of a heavy-tailed law may be a million times larger than the others. In
-    float32 its phases lose all significant digits, and the result depends on the order
-    of summation in BLAS, and hence on the number of rows. Columns for which the square
-    root of Σ_j (ω_j max_i |x_ij|)² is above 32 are therefore multiplied in float64, and
-    reduced modulo 2π.
+    A frequency of a heavy-tailed distribution may be a million times larger than the
+    others. In float32 its phases lose all significant digits, and the result depends on
+    the order of summation in BLAS, and hence on the number of rows. Columns for which
+    the square root of Σ_j (ω_j max_i |x_ij|)² is above 32 are therefore multiplied in
+    float64, and reduced modulo 2π.
     """
     ops = ops_of(X)
     phases = ops.precise_product(X, matrix.T)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
+from scipy import stats
 
 from randkern._validation import Array, Rows
 from randkern.backend.blas import one_thread_if_short
@@ -23,7 +23,7 @@ class Dense(Stored):
     """I.i.d. rows from a counter-based generator, drawn once and stored.
 
     The matrix takes n_draws × width × 4 bytes (8 for float64 rows), twice
-    that for a complex law.
+    that for a complex distribution.
     """
 
     name = "dense"
@@ -38,26 +38,26 @@ class Dense(Stored):
 
         They are drawn on the device of `like`, the same for any range.
         """
-        law, random_matrix = self.law, ops_of(like).random_matrix
+        distribution, random_matrix = self.distribution, ops_of(like).random_matrix
         parts = tuple(
-            random_matrix(key, law.entries, start, stop, 0, self.width, like)
+            random_matrix(key, distribution.entries, start, stop, 0, self.width, like)
             for key in self._keys
         )
-        if law.is_complex:
+        if distribution.is_complex:
             for part in parts:
-                part *= law.part_scale
+                part *= distribution.part_scale
             return parts
-        return (self._mixed(law.transform(parts[0]).T, start, stop, like).T,)
+        return (self._mixed(distribution.transform(parts[0]).T, start, stop, like).T,)
 
     @property
     def _keys(self) -> list[int]:
         """The keys of the entries, or of those of the real and imaginary parts."""
-        names = ("real", "imaginary") if self.law.is_complex else ("real",)
+        names = ("real", "imaginary") if self.distribution.is_complex else ("real",)
         return [self.stream.child(name).key for name in names]
 
     def _mixed(self, columns: Any, start: int, stop: int, like: Array) -> Any:
         """Return columns of draws `start` to `stop` times their mixing factors."""
-        if self.law.mixing is None:
+        if self.distribution.mixing is None:
             return columns
         ops = ops_of(like)
         factors = ops.constant(self, "mixing", like, lambda: self.mixing_factors)
@@ -84,11 +84,11 @@ class Streamed(Dense):
 
         None if the backend has no such product.
         """
-        if not self.law.multiplies_generated:
+        if not self.distribution.multiplies_generated:
             return None
-        scale = self.law.part_scale
+        scale = self.distribution.part_scale
         parts = ops_of(X).generated_products(X, self._keys, start, stop, scale)
-        if parts is None or self.law.is_complex:
+        if parts is None or self.distribution.is_complex:
             return parts
         return self._mixed(parts[0], start, stop, X)
 
@@ -100,7 +100,7 @@ class Streamed(Dense):
 
     @property
     def _phase_product(self) -> Callable[[Rows, Any], Any]:
-        return phase_product if self.law.heavy_tailed else _product
+        return phase_product if self.distribution.heavy_tailed else _product
 
     def _products(
         self, X: Rows, start: int, stop: int, product: Callable[[Rows, Any], Any]
@@ -113,7 +113,7 @@ class Streamed(Dense):
         for draws, matrices in self._drawn(X, start, stop):
             for target, matrix in zip(out, matrices, strict=True):
                 target[:, draws] = product(X, matrix)
-        return out if self.law.is_complex else out[0]
+        return out if self.distribution.is_complex else out[0]
 
     def _tiles(
         self, X: Rows, inputs: InputMap, start: int, stop: int
@@ -128,7 +128,7 @@ class Streamed(Dense):
             for rows in blocks:
                 block = inputs.apply(X[rows]) if only is None else only
                 tiles = tuple(self._phase_product(block, part) for part in matrices)
-                yield rows, draws, tiles if self.law.is_complex else tiles[0]
+                yield rows, draws, tiles if self.distribution.is_complex else tiles[0]
 
 
 def _product(X: Rows, matrix: Array) -> Any:
@@ -142,9 +142,9 @@ _ENTRIES = 2**16
 class Orthogonal(Stored):
     """Blocks of `width` rows of a Haar orthogonal (or unitary) matrix.
 
-    Rows are rescaled by independent norms, χ_d for a normal law and
+    Rows are rescaled by independent norms, χ_d for a normal distribution and
     √Gamma(d, 1) for a complex normal one, so that every row has exactly the
-    law of an independent one. Rows within a block are dependent, which lowers
+    distribution of an independent one. Rows within a block are dependent, which lowers
     the variance of the estimated kernel (Yu, Suresh, Choromanski,
     Holtmann-Rice, Kumar 2016, "Orthogonal random features").
     """
@@ -154,7 +154,7 @@ class Orthogonal(Stored):
     def draw(self) -> tuple[np.ndarray, ...]:
         n, d = self.n_draws, self.width
         n_blocks, rest = divmod(n, d)
-        matrix = np.empty((n, d), complex if self.law.is_complex else float)
+        matrix = np.empty((n, d), complex if self.distribution.is_complex else float)
         with one_thread_if_short(d**3):
             for part in row_blocks(n_blocks, max(1, _ENTRIES // d**2)):
                 blocks = range(part.start, part.stop)
@@ -164,15 +164,15 @@ class Orthogonal(Stored):
                 matrix[n_blocks * d :] = self._haar_rows(
                     range(n_blocks, n_blocks + 1), rest
                 )[0]
-        norms = self.law.norms(self.stream.child("norms").generator(), d, n)
+        norms = self.distribution.norms(self.stream.child("norms").generator(), d, n)
         matrix *= (norms * self.mixing_factors)[:, None]
-        if self.law.is_complex:
+        if self.distribution.is_complex:
             return matrix.real.copy(), matrix.imag.copy()
         return (matrix,)
 
     def _haar_rows(self, blocks: range, n_rows: int) -> np.ndarray:
         """Return the first rows of each block, orthonormal, Haar distributed."""
-        draws = 2 if self.law.is_complex else 1
+        draws = 2 if self.distribution.is_complex else 1
         entries = np.empty((len(blocks), draws, n_rows, self.width))
         for index, out in zip(blocks, entries, strict=True):
             rng = self.stream.child("block", index).generator()
@@ -198,7 +198,7 @@ class QuasiMonteCarlo(Stored):
     cover the space evenly, which lowers the variance in few dimensions
     (Avron, Sindhwani, Yang, Mahoney 2016, "Quasi-Monte Carlo feature maps for
     shift-invariant kernels"). A mixing variable takes one more dimension, a
-    complex law twice as many. The factors of a product share one sequence:
+    complex distribution twice as many. The factors of a product share one sequence:
     each uses its own dimensions, from `first_dimension` on.
     """
 
@@ -206,17 +206,17 @@ class QuasiMonteCarlo(Stored):
     first_dimension: int = 0
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        return self.law.rows_at(self._points())
+        return self.distribution.rows_at(self._points())
 
     @property
     def mixing_factors(self) -> np.ndarray:
-        return self.law.mixing_at(self._points())
+        return self.distribution.mixing_at(self._points())
 
     def _points(self) -> np.ndarray:
         """Return one point of the open unit cube per draw."""
         first = self.first_dimension
-        sampler = qmc.Sobol(
-            first + self.law.dimensions(self.width),
+        sampler = stats.qmc.Sobol(
+            first + self.distribution.dimensions(self.width),
             scramble=True,
             bits=_BITS,
             rng=np.random.default_rng(self.stream.child("sobol").key),

@@ -17,7 +17,7 @@ class Identity(Projection):
     """Row i of the matrix is the i-th unit vector times √d.
 
     With this factor, the mean of ωωᵀ over the rows is the identity matrix, as for every
-    law of unit variance.
+    distribution of unit variance.
     """
 
     name = "identity"

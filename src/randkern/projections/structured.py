@@ -23,7 +23,7 @@ class Structured(Projection):
 
     Rows have exactly the norms of independent ones (χ_p, with p the power of
     two, at least 64, that the input is padded to; √Gamma(p, 1) for a complex
-    law, whose signs are (±1 ± i)/√2). They are orthogonal within a block but
+    distribution, whose signs are (±1 ± i)/√2). They are orthogonal within a block but
     only approximately normal: no bias of the kernel is visible from p = 64 on
     (Yu, Suresh, Choromanski, Holtmann-Rice, Kumar 2016, "Orthogonal random
     features", section 4).
@@ -40,8 +40,10 @@ class Structured(Projection):
     def norms(self) -> np.ndarray:
         """Norms of all rows, including their mixing factors."""
         generator = self.stream.child("norms").generator()
-        norms = self.law.norms(generator, self.block, self.n_draws)
-        return norms if self.law.mixing is None else norms * self.mixing_factors
+        norms = self.distribution.norms(generator, self.block, self.n_draws)
+        if self.distribution.mixing is None:
+            return norms
+        return norms * self.mixing_factors
 
     def _rows(self, X: Rows, start: int, stop: int, **inputs: Any) -> Any:
         """Return rows `start` to `stop` for arrays like X."""
@@ -54,7 +56,7 @@ class Structured(Projection):
         ops = ops_of(X)
         shape = (X.shape[0], stop - start)
         out = ops.empty(shape, X)
-        if not self.law.is_complex:
+        if not self.distribution.is_complex:
             self._rows(X, start, stop).project(X, out=out)
             return out
         imaginary = ops.empty(shape, X)

@@ -8,7 +8,7 @@ kernel, with random features.
 from randkern.skeletons.activations import (
     Activation,
     Cosine,
-    DegreeLaw,
+    DegreeDistribution,
     Erf,
     Exponential,
     Hermite2,
@@ -46,7 +46,7 @@ __all__ = [
     "Base",
     "Conv",
     "Cosine",
-    "DegreeLaw",
+    "DegreeDistribution",
     "Dense",
     "Erf",
     "Exponential",

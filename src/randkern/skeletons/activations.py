@@ -2,9 +2,9 @@
 
 The dual of an activation σ with E[σ(U)²] = 1 is σ̂(ρ) = E[σ(U)σ(V)] for standard
 normal U, V with correlation ρ. It is a power series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, so
-it maps kernels to kernels, and its coefficients are the law of the number of factors of
-a random feature: :mod:`randkern.backend.paths` draws from it by inverting its
-distribution function.
+it maps kernels to kernels, and its coefficients are the distribution of the number of
+factors of a random feature: :mod:`randkern.backend.paths` draws from it by inverting
+its distribution function.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scipy import special
 from randkern._validation import Array, check_count, check_positive
 from randkern.backend.namespace import ops_of
 
-#: Larger degrees are not drawn; each law states the probability that this omits.
+#: Larger degrees are not drawn; each distribution states the probability of these.
 MAX_DEGREE = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class DegreeLaw:
+class DegreeDistribution:
     """The probabilities a₀, a₁, ... of the degrees of a power series.
 
     Attributes
@@ -40,10 +40,10 @@ class DegreeLaw:
     Examples
     --------
     >>> from randkern import skeletons
-    >>> law = skeletons.ReLU().degree_law()
-    >>> law.probabilities[:4].round(3)
+    >>> degrees = skeletons.ReLU().degree_distribution()
+    >>> degrees.probabilities[:4].round(3)
     array([0.318, 0.5  , 0.159, 0.   ])
-    >>> law.omitted < 1e-7
+    >>> degrees.omitted < 1e-7
     True
     """
 
@@ -51,8 +51,8 @@ class DegreeLaw:
     omitted: float
 
     @classmethod
-    def of(cls, coefficients: np.ndarray) -> DegreeLaw:
-        """Return the law of the first coefficients of a series that sums to 1."""
+    def of(cls, coefficients: np.ndarray) -> DegreeDistribution:
+        """Return the distribution from the first coefficients of a series of sum 1."""
         coefficients = np.asarray(coefficients, dtype=np.float64)
         total = float(coefficients.sum())
         if not total > 0:  # all probability is above the degrees that are drawn
@@ -66,7 +66,7 @@ class DegreeLaw:
 
     @property
     def mean(self) -> float:
-        """The mean degree under the truncated law."""
+        """The mean degree under the truncated distribution."""
         return float(np.arange(len(self.probabilities)) @ self.probabilities)
 
     @property
@@ -77,7 +77,7 @@ class DegreeLaw:
         return table
 
     def generating(self, x: float) -> float:
-        """Return E[xˡ] under the truncated law."""
+        """Return E[xˡ] under the truncated distribution."""
         degrees = np.arange(len(self.probabilities))
         return float(self.probabilities @ np.power(float(x), degrees))
 
@@ -95,10 +95,10 @@ def from_function(
 ) -> PowerSeries:
     """Return the dual activation of a function of one real variable.
 
-    With the Hermite series f = Σ bₗhₗ, hₗ orthonormal under the standard normal law,
-    the dual of f/√E[f(Z)²] is Σ aₗρˡ, aₗ = bₗ²/E[f(Z)²]. The bₗ are computed by
-    Gauss-Legendre quadrature on panels of [−16, 16], and checked on panels half as
-    wide.
+    With the Hermite series f = Σ bₗhₗ, hₗ orthonormal under the standard normal
+    distribution, the dual of f/√E[f(Z)²] is Σ aₗρˡ, aₗ = bₗ²/E[f(Z)²]. The bₗ are
+    computed by Gauss-Legendre quadrature on panels of [−16, 16], and checked on panels
+    half as wide.
 
     Parameters
     ----------
@@ -220,13 +220,14 @@ class Activation(ABC):
     def coefficients(self, n: int) -> np.ndarray:
         """Return a₀, ..., aₙ₋₁."""
 
-    def degree_law(self, max_degree: int = MAX_DEGREE) -> DegreeLaw:
-        """Return the law of the degree, without the degrees above `max_degree`."""
-        return DegreeLaw.of(self.coefficients(max_degree + 1))
+    def degree_distribution(self, max_degree: int = MAX_DEGREE) -> DegreeDistribution:
+        """Return the distribution of degrees up to `max_degree`."""
+        return DegreeDistribution.of(self.coefficients(max_degree + 1))
 
     def truncated(self, max_degree: int = MAX_DEGREE) -> PowerSeries:
         """Return the series restricted to the degrees that features draw."""
-        return PowerSeries(tuple(self.degree_law(max_degree).probabilities.tolist()))
+        degrees = self.degree_distribution(max_degree)
+        return PowerSeries(tuple(degrees.probabilities.tolist()))
 
 
 def _every_other(n: int, first: int, values: np.ndarray) -> np.ndarray:
@@ -327,8 +328,8 @@ class Step(Activation):
     Examples
     --------
     >>> from randkern import skeletons
-    >>> law = skeletons.Step().degree_law()
-    >>> round(law.omitted, 4), round(law.mean, 1)
+    >>> degrees = skeletons.Step().degree_distribution()
+    >>> round(degrees.omitted, 4), round(degrees.mean, 1)
     (0.0025, 25.5)
     """
 

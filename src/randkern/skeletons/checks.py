@@ -16,7 +16,7 @@ _TOLERANCE, _NOTHING = 1e-6, 1e-12
 
 
 def check_activation(activation: Activation) -> None:
-    """Raise unless an activation's series is a law and matches its closed form.
+    """Raise unless a series is a distribution and matches the activation's closed form.
 
     Comparisons are written so that NaN fails.
     """
@@ -53,7 +53,7 @@ def check_activation(activation: Activation) -> None:
 
 
 def _check_slope(slope: float, series: np.ndarray, label: str) -> None:
-    """Raise unless a slope at 1 can be the mean degree of a law.
+    """Raise unless a slope at 1 can be the mean degree of a distribution.
 
     It is at least the sum over the listed coefficients, and equal to it if they sum to
     1; it is also at least their number times the missing probability (Markov's
@@ -73,7 +73,7 @@ def _check_slope(slope: float, series: np.ndarray, label: str) -> None:
     if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:
         raise ValueError(
             f"derivative_at_one() of {label} is {slope:.6g}, but the mean degree of "
-            f"its coefficients, which sum to 1, is {listed:.6g}; return that."
+            f"its coefficients, which sum to 1, is {listed:.6g}; return this value."
         )
 
 

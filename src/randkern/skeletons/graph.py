@@ -25,7 +25,7 @@ from randkern.backend.paths import (
     unpack,
 )
 from randkern.backend.sparse_phases import SparseEntries
-from randkern.skeletons.activations import Activation, DegreeLaw
+from randkern.skeletons.activations import Activation, DegreeDistribution
 from randkern.skeletons.bases import Base, base_of
 
 
@@ -127,9 +127,9 @@ class Graph:
         return offsets(np.array([base.width for base in self.bases])[self.base])
 
     @cached_property
-    def laws(self) -> tuple[DegreeLaw, ...]:
-        """The law of the degree of every activation."""
-        return tuple(activation.degree_law() for activation in self.activations)
+    def distributions(self) -> tuple[DegreeDistribution, ...]:
+        """The distribution of degrees of every activation."""
+        return tuple(a.degree_distribution() for a in self.activations)
 
     def spread(self, at_inputs: float, rule: Sequence[Any]) -> float:
         """Return the value at the output: rule[activation](mean over sources)."""
@@ -183,7 +183,7 @@ class Alphabet:
         begin = np.repeat(first_symbols[:-1], n_symbols)
         self._unit = of_symbols([base.unit for base in bases])
         self._discrete = of_symbols([base.discrete for base in bases])
-        cumulative = [law.cumulative for law in graph.laws]
+        cumulative = [degrees.cumulative for degrees in graph.distributions]
         exponents = [
             {"one": 1, "sign": -1, "cycle": base.modulus}[base.exponents]
             for base in bases
@@ -191,8 +191,8 @@ class Alphabet:
         self.tables = PathTables(
             starts=graph.starts,
             sources=graph.sources,
-            law=graph.activation,
-            law_starts=np.cumsum([0, *(len(table) for table in cumulative)]),
+            activation=graph.activation,
+            cumulative_starts=np.cumsum([0, *(len(table) for table in cumulative)]),
             cumulative=np.concatenate([np.empty(0), *cumulative]),
             first_symbol=first_symbols[owner],
             n_symbols=sizes[graph.base],
@@ -236,8 +236,8 @@ class Alphabet:
     ) -> SparseEntries:
         """Return draws as entries of a sparse map, in float64.
 
-        `key` is that of the normal numbers for features with continuous laws; n draws
-        have n `weights` and `shifts`, and n + 1 `columns`.
+        `key` is that of the normal numbers for features with continuous distributions;
+        n draws have n `weights` and `shifts`, and n + 1 `columns`.
         """
         symbols, exponents = unpack(draws.packed)
         in_phase, n_terms = self._unit[symbols], self._n_terms[symbols]

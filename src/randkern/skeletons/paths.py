@@ -26,9 +26,11 @@ from randkern.skeletons.skeleton import Skeleton
 
 # A sorted list of (symbol, exponent), as a tuple.
 _Word = tuple[tuple[int, int], ...]
+# The probability of every word.
+_Distribution = dict[_Word, float]
 _ZERO = 2**31
-# Products of laws are formed while they take at most this many steps, in total or per
-# column: the products of pairs of n words are n(n + 1)/2 words, in n² steps.
+# Products of distributions are formed while they take at most this many steps, in total
+# or per column: the products of pairs of n words are n(n + 1)/2 words, in n² steps.
 _MAX_STEPS, _STEPS_PER_COLUMN = 50_000, 3
 _MAX_DEGREES = 64
 
@@ -45,17 +47,17 @@ def exact_support(
     bases = skeleton.graph.bases
     if not all(base.discrete for base in bases):
         return None
-    law = None
+    distribution = None
     if all(base.merging == "cycle" for base in bases):
-        law = _group_law(skeleton, n_columns)
-    if law is None:
-        law = _series_law(skeleton, n_columns)
+        distribution = _group_distribution(skeleton, n_columns)
+    if distribution is None:
+        distribution = _series_distribution(skeleton, n_columns)
     tables = skeleton.alphabet.tables
-    return None if law is None else _as_draws(law, tables, n_columns)
+    return None if distribution is None else _as_draws(distribution, tables, n_columns)
 
 
-def _group_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
-    """Return the law of features over categories, the kernel's Fourier transform.
+def _group_distribution(skeleton: Skeleton, n_columns: int) -> _Distribution | None:
+    """Return the distribution of features over categories, by a Fourier transform.
 
     The features are the characters of a finite group, and the kernel is a function of
     the difference of two group elements: its Fourier transform gives the probabilities
@@ -84,69 +86,70 @@ def _group_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
     }
 
 
-def _series_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
-    """Return the law of features, by recursion over the graph."""
+def _series_distribution(skeleton: Skeleton, n_columns: int) -> _Distribution | None:
+    """Return the distribution of features, by recursion over the graph."""
     graph = skeleton.graph
-    if any(len(law.probabilities) > _MAX_DEGREES for law in graph.laws):
+    if any(len(d.probabilities) > _MAX_DEGREES for d in graph.distributions):
         return None
     tables = skeleton.alphabet.tables
     budget = max(_MAX_STEPS, _STEPS_PER_COLUMN * n_columns)
-    laws = [_input_law(tables, i) for i in range(graph.n_inputs)]
+    distributions = [_input_distribution(tables, i) for i in range(graph.n_inputs)]
     for i, kind in enumerate(graph.activation.tolist()):
         sources = graph.entering(i).tolist()
-        mean: dict[_Word, float] = defaultdict(float)
+        mean: _Distribution = defaultdict(float)
         for source in sources:
-            for word, p in laws[source].items():
+            for word, p in distributions[source].items():
                 mean[word] += p / len(sources)
         # Σ aₗ meanˡ; conjugates share one feature of two columns, so that there are at
         # most as many words as columns.
-        law: dict[_Word, float] = defaultdict(float)
-        power: dict[_Word, float] = {(): 1.0}
-        for degree, share in enumerate(graph.laws[kind].probabilities.tolist()):
+        distribution: _Distribution = defaultdict(float)
+        power: _Distribution = {(): 1.0}
+        shares = graph.distributions[kind].probabilities.tolist()
+        for degree, share in enumerate(shares):
             if degree:
                 budget -= len(power) * len(mean)
                 product = None
                 if budget >= 0:
-                    product = _product_law(power, mean, tables, n_columns)
+                    product = _product_distribution(power, mean, tables, n_columns)
                 if product is None:
                     return None
                 power = product
             if share:
                 for word, p in power.items():
-                    law[word] += share * p
-            if len(law) > n_columns:
+                    distribution[word] += share * p
+            if len(distribution) > n_columns:
                 return None
-        laws.append(law)
-    return laws[-1]
+        distributions.append(distribution)
+    return distributions[-1]
 
 
-def _input_law(tables: PathTables, i: int) -> dict[_Word, float]:
-    """Return the law of the base feature of input i, one symbol and its exponent."""
+def _input_distribution(tables: PathTables, i: int) -> _Distribution:
+    """Return the distribution of the base feature of input i: one symbol to a power."""
     first, n_symbols = int(tables.first_symbol[i]), int(tables.n_symbols[i])
     top = int(tables.exponents[i])
     exponents = [-1, 1] if top == -1 else range(1, top + 1)
-    law: dict[_Word, float] = defaultdict(float)
+    distribution: _Distribution = defaultdict(float)
     for symbol in range(first, first + n_symbols):
         for exponent in exponents:
             word = _product((), ((symbol, exponent),), tables)
-            law[word] += 1.0 / (n_symbols * len(exponents))
-    return law
+            distribution[word] += 1.0 / (n_symbols * len(exponents))
+    return distribution
 
 
-def _product_law(
-    first: dict[_Word, float],
-    second: dict[_Word, float],
+def _product_distribution(
+    first: _Distribution,
+    second: _Distribution,
     tables: PathTables,
     max_words: int,
-) -> dict[_Word, float] | None:
-    """Return the law of products of independent features, None if it is too long."""
-    law: dict[_Word, float] = defaultdict(float)
+) -> _Distribution | None:
+    """Return the distribution of products of independent features, if it is short."""
+    distribution: _Distribution = defaultdict(float)
     for word, p in first.items():
         for other, q in second.items():
-            law[_product(word, other, tables)] += p * q
-        if len(law) > max_words:  # stop before multiplying the rest
+            distribution[_product(word, other, tables)] += p * q
+        if len(distribution) > max_words:  # stop before multiplying the rest
             return None
-    return law
+    return distribution
 
 
 def _product(first: _Word, second: _Word, tables: PathTables) -> _Word:
@@ -171,12 +174,12 @@ def _conjugate(word: _Word, tables: PathTables) -> _Word:
 
 
 def _as_draws(
-    law: dict[_Word, float], tables: PathTables, n_columns: int
+    distribution: _Distribution, tables: PathTables, n_columns: int
 ) -> tuple[Draws, np.ndarray, float] | None:
-    """Return the features of a law up to conjugation, if they fit."""
-    constant = law.pop((), 0.0)
-    merged: dict[_Word, float] = defaultdict(float)
-    for word, p in law.items():
+    """Return the features of a distribution up to conjugation, if they fit."""
+    constant = distribution.pop((), 0.0)
+    merged: _Distribution = defaultdict(float)
+    for word, p in distribution.items():
         merged[min(word, _conjugate(word, tables))] += p
     is_real = np.array([w == _conjugate(w, tables) for w in merged], dtype=bool)
     if (constant > 0) + 2 * len(merged) - int(is_real.sum()) > n_columns:
@@ -217,24 +220,24 @@ def _is_never_real(skeleton: Skeleton) -> bool:
 
 def has_constant(skeleton: Skeleton) -> bool:
     """Return whether a feature of a skeleton can be constant."""
-    bases, laws = skeleton.graph.bases, skeleton.graph.laws
+    bases, distributions = skeleton.graph.bases, skeleton.graph.distributions
     if skeleton.constant_probability() > 0:
         return True
     # A draw that reaches inputs may cancel.
-    once = all(len(law.probabilities) <= 2 for law in laws)
+    once = all(len(degrees.probabilities) <= 2 for degrees in distributions)
     merging = () if once else ("add", "cycle")
     return any(b.exponents == "cycle" or b.merging in merging for b in bases)
 
 
 def _check_cost(skeleton: Skeleton) -> None:
     """Raise if degrees or numbers of factors are too large to draw."""
-    for activation, law in zip(
-        skeleton.graph.activations, skeleton.graph.laws, strict=True
+    for activation, degrees in zip(
+        skeleton.graph.activations, skeleton.graph.distributions, strict=True
     ):
-        if law.omitted > _MAX_OMITTED:
+        if degrees.omitted > _MAX_OMITTED:
             raise ValueError(
                 f"degrees of {activation!r} above {MAX_DEGREE:,} are not drawn, but "
-                f"have the probability {law.omitted:.2g}; use an activation with a "
+                f"have the probability {degrees.omitted:.2g}; use an activation with a "
                 "smaller slope at 1, or the exact kernel (n_components=None)."
             )
     factors = skeleton.complexity(truncated=True)
@@ -253,7 +256,7 @@ def _check_rarity(skeleton: Skeleton) -> None:
     Walks are drawn on the condition that they leave the output.
     """
     graph = skeleton.graph
-    leaving = 1 - graph.laws[graph.activation[-1]].probabilities[0]
+    leaving = 1 - graph.distributions[graph.activation[-1]].probabilities[0]
     met = (1 - skeleton.constant_probability()) / leaving
     if met < _MIN_MET:
         raise ValueError(

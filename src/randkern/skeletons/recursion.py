@@ -375,7 +375,7 @@ class Recursion:
         """
         ops = ops_of(X)
         unit = all(base.unit for base in self.graph.bases)
-        duals = self._duals if unit else [_series(law) for law in self.graph.laws]
+        duals = self._duals if unit else [*map(_series, self.graph.distributions)]
         moments = tuple(
             ops.float64_zeros((X.shape[0], Y.shape[0]), X) for _ in _SQUARES
         )
@@ -418,10 +418,10 @@ _SQUARES: tuple[PairValues, PairValues] = (
 )
 
 
-def _series(law: Any) -> Dual:
+def _series(degrees: Any) -> Dual:
     def dual(rho: Array) -> Any:
         ops = ops_of(rho)
-        values = ops.duals.power_series(law.probabilities, rho, law)
+        values = ops.duals.power_series(degrees.probabilities, rho, degrees)
         # NaN comes from infinity times a coefficient of 0.
         return ops.xp.where(values != values, np.inf, values)
 

@@ -327,9 +327,13 @@ class Skeleton:
         """
         graph = self.graph
         slopes = []
-        for activation, law in zip(graph.activations, graph.laws, strict=True):
+        for activation, degrees in zip(
+            graph.activations, graph.distributions, strict=True
+        ):
             slope = activation.derivative_at_one()
-            slopes.append(law.mean if truncated or not np.isfinite(slope) else slope)
+            slopes.append(
+                degrees.mean if truncated or not np.isfinite(slope) else slope
+            )
         rule = [lambda mean, slope=slope: slope * mean for slope in slopes]
         return graph.spread(1.0, rule)
 
@@ -342,11 +346,13 @@ class Skeleton:
 
     @cached_property
     def _constant(self) -> float:
-        return self.graph.spread(0.0, [law.generating for law in self.graph.laws])
+        generating = [degrees.generating for degrees in self.graph.distributions]
+        return self.graph.spread(0.0, generating)
 
     def omitted(self) -> float:
         """Return the largest probability that truncation omits at a node."""
-        return max((law.omitted for law in self.graph.laws), default=0.0)
+        omitted = [degrees.omitted for degrees in self.graph.distributions]
+        return max(omitted, default=0.0)
 
     def plot(self, ax: Axes | None = None, max_nodes: int = 40) -> Axes:
         """Draw the skeleton, inputs at the bottom; needs Matplotlib.

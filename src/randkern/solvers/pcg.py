@@ -132,21 +132,35 @@ class Iterate:
 class Companions:
     """Conjugate gradients for further right-hand sides of the same matrix.
 
-    They share its products, but neither directions nor the decision when to stop.
+    They share its products, but neither directions nor the decision when to stop:
+    traces need fewer iterations than solutions.
     """
 
     X: Array
     R: Array
     P: Array
     Q: Array
+    # The increase of tr(BᵀX) in each step.
+    gains: np.ndarray
     largest: float = 0.0
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether tr(BᵀX), which only increases, has nearly ceased to."""
+        return len(self.gains) > 1 and bool(
+            self.gains[-2:].sum() <= _TRACE_TOL * self.gains.sum()
+        )
 
     @classmethod
     def of(cls, B: Array) -> Companions:
         """Return the start at X = 0 for right-hand sides (n, s)."""
         ops = ops_of(B)
         none = ops.float64_zeros((len(B), 0), B)
-        return cls(ops.float64_zeros(B.shape, B), B, none, none)
+        return cls(ops.float64_zeros(B.shape, B), B, none, none, np.empty(0))
+
+    def directions(self, state: PCGState) -> Array:
+        """Return the directions of the next step, none if it is not needed."""
+        return self.P[:, :0] if self.is_solved else _directions(self, state)
 
     def stepped(self, P: Array, Q: Array, precision: float) -> Companions:
         """Return the state after a step along P with Q = AP."""
@@ -154,7 +168,8 @@ class Companions:
             return self
         P, Q, largest = normalised(P, Q, precision, self.largest)
         step = P.T @ self.R
-        return Companions(self.X + P @ step, self.R - Q @ step, P, Q, largest)
+        gains = np.append(self.gains, squared_sizes(step).sum())
+        return Companions(self.X + P @ step, self.R - Q @ step, P, Q, gains, largest)
 
 
 def _directions(now: Iterate | Companions, state: PCGState) -> Array:
@@ -169,6 +184,10 @@ _MIN_GAIN = 1e-5
 _MIN_RANK, _MAX_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
+# Companions stop when two steps add no more than this share to tr(BᵀX). The traces of
+# leverages are then within 2 % of 1 - H_ii, on tables of 4,000 rows with 1,000
+# features, after a third to half of the iterations.
+_TRACE_TOL = 5e-3
 # Recomputed residuals must decrease by this factor from one to the next.
 _PROGRESS = 0.5
 _FAILURES = (
@@ -405,7 +424,8 @@ class PCG(IterativeSolver):
             If it holds an iteration, that is resumed. It is updated during the
             iteration and on interruption, and removed at the end.
         companions : array of shape (n, s), optional
-            Further right-hand sides, which take part in all products, but do not decide
+            Further right-hand sides, which take part in products until the trace of
+            their solutions' products with them has nearly settled, and do not decide
             when to stop; see `Solution.companions`.
         """
         ops = ops_of(rhs)
@@ -492,7 +512,7 @@ class _Run:
         companion_shape = tuple(self.companion_rhs.shape)
         shapes |= {"companion_X": [companion_shape], "companion_R": [companion_shape]}
         shapes |= {"companion_P": [(n, -1)], "companion_Q": [(n, -1)]}
-        shapes |= {"companion_largest": [()]}
+        shapes |= {"companion_gains": [(-1,)], "companion_largest": [()]}
         checkpoint.check(arrays, shapes)
         self.best.restore(arrays, self.B)
         self.companions = Companions(
@@ -500,6 +520,7 @@ class _Run:
             like(arrays["companion_R"], self.B),
             like(arrays["companion_P"], self.B),
             like(arrays["companion_Q"], self.B),
+            arrays["companion_gains"],
             float(arrays["companion_largest"]),
         )
         blocks = {name: like(arrays[name], self.B) for name in ("X", "R", "P", "Q")}
@@ -593,7 +614,7 @@ class _Run:
         P = _directions(now, state)
         if P.shape[1] == 0:
             return None, companions
-        companion_directions = _directions(companions, state)
+        companion_directions = companions.directions(state)
         products = self._product(ops_of(P).hstack([P, companion_directions]))
         Q = products[:, : P.shape[1]]
         companions = companions.stepped(

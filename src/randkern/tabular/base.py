@@ -161,7 +161,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if n_missing := count_missing(y):
             raise ValueError(
                 f"Input y contains NaN or missing values: {n_missing} of {len(y)}; "
-                "leave out the rows without a target."
+                "remove the rows without a target."
             )
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
@@ -301,10 +301,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         }
         if work.cut:
             warn(
-                f"time_limit={self.time_limit:g} seconds have cut short "
-                f"{', '.join(work.cut)}: this machine is slower or busier than plans "
-                "assume, and another fit may give another model. Raise time_limit; "
-                "fit_report_ shows what was done.",
+                f"time_limit={self.time_limit:g} seconds stopped {', '.join(work.cut)} "
+                "early: this machine is slower or busier than the plan assumes, and "
+                "another fit may give another model. Raise time_limit; fit_report_ "
+                "shows what was done.",
                 DeadlineWarning,
             )
 

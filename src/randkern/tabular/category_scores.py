@@ -15,8 +15,8 @@ from randkern._warnings import ignoring
 from randkern.data.columns import with_known_types
 from randkern.kernels import Matern
 from randkern.tabular.encoder import MAX_LEVELS, encoder_to_arrays
-from randkern.tabular.folds import Folds, predicted_rows
-from randkern.tabular.leave_one_out import left_out
+from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
+from randkern.tabular.leave_one_out import inverse
 from randkern.tabular.target_encoding import (
     Splits,
     TargetEncoding,
@@ -38,8 +38,10 @@ _MAX_PLAIN_LEVELS, _MAX_SCORES = 12, 50
 # two penalties.
 _MIN_ROWS, _MAX_ROWS, _SHARE = 300, 1500, 0.2
 _SPREAD, _PENALTIES = 3.0, (1.0, 0.1)
-# Rows by which the mean of a level is shrunk to that of all; the best is chosen.
+# Rows by which the effect of a level is shrunk to zero; the best is chosen. How often
+# the effects of each column are computed anew, from what the others leave.
 _SHRINKAGES = (0.3, 3.0, 30.0)
+_SWEEPS = 10
 
 
 def scored_columns(
@@ -103,66 +105,82 @@ def _scores_help(
 ) -> bool:
     """Return whether scores reduce the error of rows left out by a standard error.
 
-    They are learned from the compared rows alone, as the kernels are. Indicators tell
-    more the more rows a level has: of more rows, the gain is taken to be smaller in
-    inverse proportion.
+    Scores are learned without these rows, too: a row's score by the other folds has
+    its own target missing, which tells something about it. Indicators tell more the
+    more rows a level has: the squared error of p effects that are learned from n rows
+    is about proportional to 1/(n + p), and so is taken to be the gain.
     """
     n_targets = codes_of_targets(y, classes, len(X)).shape[1]
-    n_columns = sum(counts.values())
+    n_columns = sum(min(count, MAX_LEVELS) for count in counts.values())
 
     def seconds(n: int) -> float:
-        fits = len(_PENALTIES) * evaluation_seconds(n, 0, n_targets)
-        return 2 * (fits + 2 * gram_seconds(n, n_columns))
+        # Of the rows known in a fold, and between them and the others.
+        grams = gram_seconds(n, n_columns)
+        n_known = n - n // MAX_REFITTED
+        fits = len(_PENALTIES) * evaluation_seconds(n_known, 0, n_targets)
+        return 2 * MAX_REFITTED * (fits + grams)
 
     n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
     rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-    share = min(n / len(rows), 1.0)
+    n_levels, n_all = sum(counts.values()), len(rows)
     rows = stream.child("scores").generator().permutation(rows)[:n]
     work.charge(seconds(len(rows)))
     some, y = safe_indexing(X, rows), np.asarray(y)[rows]
     weight = np.ones(len(rows)) if weight is None else weight[rows]
-    folds = None if folds is None else folds.take(rows)
-    encoder = CategoryScores(list(counts), classes=classes)
-    scored = encoder.fit_transform(some, y, weight, folds)
+    weight = weight / weight.mean()
     Y = codes_of_targets(y, classes, len(rows))
     Y = Y / np.where(Y.std(axis=0) > 0, Y.std(axis=0), 1.0)
-    plain, with_scores = (
-        _squares_left_out(table, Y, weight / weight.mean(), folds)
-        for table in (some, scored)
-    )
-    gains = plain - with_scores
+    folds = refitted_folds(None if folds is None else folds.take(rows), len(rows))
+    errors = np.zeros((2, len(_PENALTIES), len(rows)))
+    for known, held in folds.splits():
+        encoder = CategoryScores(list(counts), classes=classes)
+        table, others = safe_indexing(some, known), safe_indexing(some, held)
+        targets = Y[known], Y[held], weight[known]
+        errors[0][:, held] = _squares(table, others, *targets)
+        table = encoder.fit_transform(table, y[known], weight[known], folds.take(known))
+        errors[1][:, held] = _squares(table, encoder.transform(others), *targets)
+    plain, scored = (min(weight * error, key=np.mean) for error in errors)
+    gains = (plain - scored)[folds.predicted]
+    share = (len(rows) + n_levels) / (n_all + n_levels)
     return bool(share * gains.mean() > gains.std() / np.sqrt(len(gains)))
 
 
-def _squares_left_out(
-    X: Any, Y: np.ndarray, weight: np.ndarray, folds: Folds | None
+def _squares(
+    X: Any, X_held: Any, Y: np.ndarray, Y_held: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
-    """Return the squared errors of rows left out, with the better penalty."""
+    """Return the squared errors of other rows, (penalties, m)."""
+    encoder = encoder_to_arrays("standard")
     with ignoring(UserWarning):  # a later fit warns
-        U = encoder_to_arrays("standard").fit_transform(X)
-    deviation = np.sqrt(float(U.var(axis=0).sum()) or 1.0)
-    out = predicted_rows(folds, len(Y))
-    tried = [weight[out] * (Y[out] ** 2).sum(axis=1)]
-    gram = np.array(Matern(1.5, _SPREAD * deviation)._gram(U, None))
+        U = encoder.fit_transform(X)
+        V = encoder.transform(X_held)
+    kernel = Matern(1.5, _SPREAD * np.sqrt(float(U.var(axis=0).sum()) or 1.0))
+    gram, cross = np.array(kernel._gram(U, None)), kernel._gram(V, U)
+    out = []
     for penalty in _PENALTIES:
-        rows_out = left_out(gram, penalty / weight, Y, folds)
-        if rows_out is not None:
-            tried.append(weight[out] * (rows_out.residuals**2).sum(axis=1))
-    return min(tried, key=np.mean)
+        P = inverse(gram.copy(), penalty / weight)
+        assert P is not None  # with penalties that are not small
+        dual = P @ Y
+        left = Y - gram @ dual - (penalty / weight)[:, None] * dual
+        predicted = cross @ dual + left.mean(axis=0)
+        out.append(((Y_held - predicted) ** 2).sum(axis=1))
+    return np.array(out)
 
 
 class CategoryScores(TargetEncoding):
-    r"""Add the mean target of each category as a column of numbers.
+    r"""Add the effect of each category on the target as a column of numbers.
 
-    The score of a level with the targets :math:`y_i` of weights :math:`w_i` is
+    The effects :math:`b_{jl}` of the levels of all columns together minimise
 
-    .. math:: \bar y + \frac{\sum_i w_i (y_i - \bar y)}{\sum_i w_i + \lambda},
+    .. math:: \sum_i w_i \Big(y_i - \bar y - \sum_j b_{j l_{ij}}\Big)^2
+        + \lambda \sum_{jl} b_{jl}^2
 
-    the mean of the level, shrunk to the mean :math:`\bar y` of all rows, which is also
-    the score of levels that are unknown or have a single row. Each column takes the
-    :math:`\lambda` from 0.3, 3 and 30 with the smallest squared error of rows left out.
-    See :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters and
-    methods.
+    for targets :math:`y_i` of weights :math:`w_i` with mean 1, so that what one column
+    explains is no noise in the effects of the others. The score of a level is
+    :math:`\bar y + b_{jl}`: with a single column, the mean of the level, shrunk to that
+    of all rows. Levels that are unknown or have a single row have the effect 0.
+    :math:`\lambda` is the one of 0.3, 3 and 30 with the smallest squared error of rows
+    left out. See :class:`~randkern.tabular.target_encoding.TargetEncoding` for
+    parameters and methods.
 
     Attributes
     ----------
@@ -174,7 +192,9 @@ class CategoryScores(TargetEncoding):
     References
     ----------
     Micci-Barreca 2001, "A preprocessing scheme for high-cardinality categorical
-    attributes in classification and prediction problems", SIGKDD Explorations 3.
+    attributes in classification and prediction problems", SIGKDD Explorations 3;
+    Robinson 1991, "That BLUP is a good thing: the estimation of random effects",
+    Statistical Science 6.
 
     Examples
     --------
@@ -191,28 +211,28 @@ class CategoryScores(TargetEncoding):
     def _fit_columns(
         self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
     ) -> list[np.ndarray]:
-        self.levels_: list[np.ndarray] = []
-        self.scores_: list[np.ndarray] = []
-        left_out = []
-        for name in self.columns:
-            values = objects_of(X[name])
-            levels = _levels(values)
-            codes = _codes(values, levels)
-            tried = []
-            for shrinkage in _SHRINKAGES:
-                scores = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
-                for known, held in splits:
-                    learned = _scores(
-                        codes[known], Y[known], weight[known], len(levels), shrinkage
-                    )
-                    scores[held] = learned[codes[held]]
-                error = float((weight @ (Y - scores) ** 2).sum())
-                tried.append((error, shrinkage, scores))
-            _, shrinkage, scores = min(tried, key=itemgetter(0))
-            left_out.append(scores)
-            self.levels_.append(levels)
-            self.scores_.append(_scores(codes, Y, weight, len(levels), shrinkage))
-        return left_out
+        values = [objects_of(X[name]) for name in self.columns]
+        self.levels_ = [_levels(column) for column in values]
+        sizes = [len(levels) + 1 for levels in self.levels_]
+        codes = np.array(list(map(_codes, values, self.levels_)))
+        tried = []
+        for shrinkage in _SHRINKAGES:
+            mean = np.average(Y, axis=0, weights=weight)
+            scores = np.tile(mean, (len(codes), len(Y), 1))
+            predicted = np.tile(mean, (len(Y), 1))
+            for known, held in splits:
+                learned = _scores(
+                    codes[:, known], sizes, Y[known], weight[known], shrinkage
+                )
+                predicted[held] = learned[0][-1]
+                for out, code, score in zip(scores, codes, learned, strict=True):
+                    out[held] = score[code[held]]
+                    predicted[held] += out[held] - score[-1]
+            error = float((weight @ (Y - predicted) ** 2).sum())
+            tried.append((error, shrinkage, scores))
+        _, shrinkage, scores = min(tried, key=itemgetter(0))
+        self.scores_ = _scores(codes, sizes, Y, weight, shrinkage)
+        return list(scores)
 
     def _scores(self, X: Any) -> list[np.ndarray]:
         parts = zip(self.columns, self.levels_, self.scores_, strict=True)
@@ -244,18 +264,25 @@ def _codes(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 def _scores(
     codes: np.ndarray,
+    sizes: list[int],
     Y: np.ndarray,
     weight: np.ndarray,
-    n_levels: int,
     shrinkage: float,
-) -> np.ndarray:
-    """Return the scores of levels, and of others, (n_levels + 1, k)."""
-    mean = np.average(Y, axis=0, weights=weight)
-    count = np.bincount(codes, weight, n_levels + 1)
-    sums = [
-        np.bincount(codes, weight * (y - centre), n_levels + 1)
-        for y, centre in zip(Y.T, mean, strict=True)
-    ]
-    scores = mean + np.stack(sums, axis=1) / (count + shrinkage)[:, None]
-    scores[-1] = mean
-    return scores
+) -> list[np.ndarray]:
+    """Return the scores of the levels of each column, and of others, (size, k).
+
+    Effects of one column at a time minimise the penalised squares that are left
+    (backfitting: Hastie & Tibshirani 1990, "Generalized additive models").
+    """
+    k, mean = Y.shape[1], np.average(Y, axis=0, weights=weight)
+    left = Y - mean
+    effects = [np.zeros((size, k)) for size in sizes]
+    counts = [np.bincount(c, weight, s) for c, s in zip(codes, sizes, strict=True)]
+    for _ in range(_SWEEPS if len(codes) > 1 else 1):
+        for code, count, effect in zip(codes, counts, effects, strict=True):
+            left += effect[code]
+            sums = [np.bincount(code, weight * each, len(count)) for each in left.T]
+            effect[:] = np.stack(sums, axis=1) / (count + shrinkage)[:, None]
+            effect[-1] = 0.0
+            left -= effect[code]
+    return [mean + effect for effect in effects]

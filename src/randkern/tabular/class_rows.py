@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from randkern._random import Stream
 from randkern.tabular.base import Rows
@@ -70,6 +69,8 @@ def is_exact(rows: Rows | Table, n_classes: int, work: Work) -> bool:
 
 def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSplit:
     """Hold rows out if there are many, and those for which there is no time."""
+    from sklearn.model_selection import train_test_split
+
     n, k = len(rows), n_classes if n_classes > 2 else 1
     if is_exact(rows, n_classes, work):
         return RowSplit(rows)

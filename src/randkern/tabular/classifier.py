@@ -117,26 +117,25 @@ _MIN_SHARE = 0.1
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
-    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1;
-    with more than 2,500 rows (at most 10,000 are searched) by the leave-one-out log
-    loss of least squares, divided by a temperature, on different rows in each step.
-    Logistic regression is also fitted with the best few kernels, each plus a constant.
-    The model is the weighted mean of the probabilities of these fits with the smallest
-    log loss, with a temperature. Up to some 1,000 rows, as the budget allows, this is
-    the loss of kernels that are learned again without each of five folds, on the rows
-    of the fold; else the leave-one-out log loss, approximated by one Newton step.
+    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
+    With more than 2,500 rows (at most 10,000 are searched), they are learned by the
+    leave-one-out log loss of least squares with a temperature, on different rows in
+    each step. Logistic regression is then fitted with the best few kernels, each plus a
+    constant. The model is the weighted mean of the probabilities of these fits with the
+    smallest log loss, with a temperature. The log loss is that of left-out rows: up to
+    some 1,000 rows, as the budget allows, by kernels learned again without each of five
+    folds, and otherwise by leave-one-out, approximated by one Newton step.
 
     Parameters
     ----------
     time_limit : float, default=60
-        A budget of work, in seconds of a core of modest speed, from which the rows,
-        steps and kernels of the fit follow; and a deadline in seconds, which ends what
-        is late on slower machines, with a
-        :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
-        use, once per installation, does not count.
+        A budget of work, in seconds of a core of modest speed. It determines the rows,
+        steps and kernels of the fit. It is also a deadline in seconds, at which slower
+        machines stop with a :class:`~randkern.exceptions.DeadlineWarning`. Compilation
+        by Numba on first use, once per installation, does not count.
     text_columns : list of str or "auto", default="auto"
-        Columns of free text. The predictions of a linear model on hashed words take
-        their place. ``"auto"``: columns of strings of which most differ, and have three
+        Columns of free text, which are replaced by the predictions of a linear model on
+        hashed words. ``"auto"``: columns of strings most of which differ and have three
         words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are

@@ -57,13 +57,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     Numeric and boolean columns are scaled; dates and durations are first converted to
     days. Missing numbers are replaced by the median and marked by an indicator column.
-    Categories, and strings with few distinct values, become one column per value (the
-    rarest beyond 200 share one, or beyond fewer, if columns of categories would take
-    more than 1,000 in all), so that rows that differ in a category are at distance
-    1 along it; missing values are a category, and so are, together, all values that
-    occur in a single row. Values unknown at `fit` belong to those, if there are any,
-    and else to none; a column of two values has only one column, in which they lie
-    halfway.
+    Categories, and strings with few distinct values, become one column per value, so
+    that rows that differ in a category are at distance 1 along it. Beyond 200 values
+    (or fewer, if categories would take more than 1,000 columns in all) the rarest share
+    a column. Missing values are a category; values that occur in a single row share
+    one. Values unknown at `fit` belong to the latter, if it exists, and otherwise to no
+    category. Two values take only one column, in which unknown ones lie halfway.
 
     Parameters
     ----------
@@ -222,8 +221,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if rare is not None and len(rare) == len(texts) > 1:
                 warn(
                     f"column {self._name(j)!r} is ignored: each of its {len(texts)} "
-                    "texts occurs in a single row. Drop it, or put what it says into "
-                    "columns of numbers or of few categories.",
+                    "texts occurs in a single row. Drop it, or encode it as numbers or "
+                    "as a few categories.",
                     UserWarning,
                 )
 
@@ -233,9 +232,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if n := n_free_texts(name, values):
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
-                "many for categories. Drop it, or put what it says into columns of "
-                "numbers or of few categories; TabularRegressor and TabularClassifier "
-                "read free text (text_columns)."
+                "many for categories. Drop it, or encode it as numbers or as a few "
+                "categories; TabularRegressor and TabularClassifier read free text "
+                "(text_columns)."
             )
 
     def transform(self, X: Any) -> np.ndarray:
@@ -376,8 +375,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             return days_of(column)
         if j in self._times and is_numeric(column):
             raise ValueError(
-                f"column {name!r} held dates when the encoder was fitted, but numbers "
-                "here; convert it."
+                f"column {name!r} held dates when the encoder was fitted, but holds "
+                "numbers now; convert it."
             )
         if not is_numeric(column):
             # Models of earlier versions do not know which columns were empty.

@@ -82,9 +82,9 @@ class Spread:
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
-        The penalty maximises the likelihood of residuals that are left out, under
-        Laplace laws of these mean sizes. All sizes are equal if no penalty is better
-        than that by a standard error of the mean logarithm of the likelihood.
+        The penalty maximises the likelihood of held-out residuals under Laplace
+        distributions of these mean sizes. All sizes are equal unless a penalty improves
+        the mean log likelihood by more than its standard error.
         """
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)

@@ -240,7 +240,7 @@ class Accuracy(Experiment):
                 records.append(self._draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
-        except ValueError as error:  # an unsupported law or width
+        except ValueError as error:  # an unsupported distribution or width
             raise SkippedCase(str(error)) from error
         return records
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from randkern._memory import resolve_memory_limit
 
-from ..contenders import Contender, known_names, some_records
+from ..contenders import Contender, known_names, nonempty_records
 from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
@@ -75,7 +75,7 @@ class ClassifierExperiment(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the resolved lengthscale."""
-        some_records(results)
+        nonempty_records(results)
         return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
 
 

@@ -1,11 +1,11 @@
 """Generated families of tables, on which the choices of `Tabular*` are made.
 
-A family is a law of columns and of a signal that they determine. Signals have variance
-1, and noise a deviation of 0.4. Labels of classification tables have two classes, whose
-probabilities are the logistic function of four times the signal, or, for even seeds,
-four: the quarters of the noisy signal. All tables are tested on 1,000 other rows, so
-that errors of small tables mean something. Methods are those of ``randkern bench
-tables``.
+A family is a distribution of columns and of a signal computed from them. Signals have
+variance 1, and noise a standard deviation of 0.4. Labels of classification tables have
+two classes, whose probabilities are the logistic function of four times the signal, or,
+for even seeds, four: the quarters of the noisy signal. All tables are tested on 1,000
+other rows, so that errors of small tables mean something. Methods are those of
+``randkern bench tables``.
 """
 
 from __future__ import annotations
@@ -190,9 +190,62 @@ def heteroscedastic(n: int, d: int, rng: np.random.Generator) -> Drawn:
     return _numbers(X), f + rng.normal(size=n) * 0.8 * (X[:, 1] > 0.3)
 
 
+def catalogue(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Products of 20 makes: sizes, makes and a few of many options set their price.
+
+    Numbers grow with one hidden size, two fifths of the columns are categories, and
+    the signal is the price itself, with a long tail.
+    """
+    n_categories = max(2 * d // 5, 1)
+    shares = 1 / np.arange(1, 21)
+    make = rng.choice(20, n, p=shares / shares.sum())
+    level = rng.normal(size=20)[make]
+    size = rng.normal(size=n) + 0.6 * level
+    columns: dict[str, np.ndarray] = {"make": _texts(make, "m")}
+    price = 0.5 * level + 0.6 * size
+    for j in range(1, n_categories):
+        chances = rng.dirichlet(np.full(int(rng.integers(2, 7)), 1.5))
+        option = rng.choice(len(chances), n, p=chances)
+        columns[f"c{j}"] = _texts(option, "v")
+        if j < 4:
+            effect = 0.5 * rng.normal(size=len(chances))[option]
+            price += effect * (1.0 if j < 3 else size > 0)
+    for j in range(d - n_categories):
+        x = rng.normal(0, 1) * size + rng.exponential(0.6) * rng.normal(size=n)
+        columns[f"x{j}"] = np.exp(x / 2) if j % 3 == 0 else x
+    return columns, np.exp(0.6 * price)
+
+
+def answers(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Categories of two to five levels, of which three matter, in pairs and alone."""
+    columns: dict[str, np.ndarray] = {}
+    sizes = rng.integers(2, 6, size=d)
+    codes = [rng.integers(0, size, n) for size in sizes]
+    for j, code in enumerate(codes):
+        columns[f"c{j}"] = _texts(code, "v")
+    f = np.zeros(n)
+    for first, second in ((0, 1), (1, 2)):
+        pairs = sizes[first % d], sizes[second % d]
+        f += rng.normal(size=pairs)[codes[first % d], codes[second % d]]
+    return columns, f + rng.normal(size=sizes[0])[codes[0]]
+
+
+def echoes(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Smooth spectra between 0 and 1, whose levels in three bands set the signal."""
+    at = np.linspace(0, 1, d)
+    similarity = np.exp(-(((at[:, None] - at) / 0.06) ** 2))
+    factor = np.linalg.cholesky(similarity + 1e-6 * np.eye(d))
+    Z = rng.normal(size=(n, d)) @ factor.T + rng.normal(size=(n, 1))
+    bands = rng.uniform(0.1, 0.9, size=3)
+    weights = np.exp(-(((at[:, None] - bands) / 0.05) ** 2))
+    level = Z @ (weights / weights.sum(axis=0))
+    f = level[:, 0] - level[:, 1] + 0.7 * level[:, 1] * level[:, 2]
+    return _numbers(expit(1.5 * Z - 1)), f
+
+
 FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
-    law.__name__: law
-    for law in (
+    family.__name__: family
+    for family in (
         smooth,
         rough,
         additive,
@@ -207,6 +260,9 @@ FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
         levels,
         missing,
         heteroscedastic,
+        catalogue,
+        answers,
+        echoes,
     )
 }
 
@@ -278,8 +334,8 @@ class Families(TableExperiment):
         known_names("method", self.options.methods, METHODS)
         known_names("family", self.options.families, FAMILIES)
         return [
-            {"name": name, "law": (law.__doc__ or "").partition("\n")[0]}
-            for name, law in FAMILIES.items()
+            {"name": name, "description": (family.__doc__ or "").partition("\n")[0]}
+            for name, family in FAMILIES.items()
             if name in self.options.families
         ]
 

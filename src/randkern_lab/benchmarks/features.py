@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
-from ..contenders import known_names, some_records
+from ..contenders import known_names, nonempty_records
 from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel, logarithmic
 from ..process import SkippedCase, Stopwatch, in_fresh_process
@@ -157,7 +157,7 @@ class FeatureCost(Experiment):
                 feature_map, watch = contender.build(size, options.seed), Stopwatch()
                 # A projection may draw its matrix on first use, which is fitting, too.
                 Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-            except ValueError as error:  # also an unsupported law or width
+            except ValueError as error:  # also an unsupported distribution or width
                 yield {"method": label, "reason": str(error)}
                 continue
             record: dict[str, Any] = {"method": label, "library": contender.package}
@@ -234,7 +234,7 @@ class FeatureCost(Experiment):
         return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        some_records(results)
+        nonempty_records(results)
         named = {"projections": self.projections, "memory_limit": self.limit}
         return {"arguments": results["arguments"] | named, "roofline": self.bounds}
 

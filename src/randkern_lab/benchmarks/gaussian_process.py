@@ -88,16 +88,16 @@ _EXACT = ("exact", "scikit-learn", "gpytorch")
 _TEST_ROWS = 5000
 
 
-def _scores(y: NDArray[Any], law: NDArray[Any]) -> Any:
+def _scores(y: NDArray[Any], moments: NDArray[Any]) -> Any:
     """Return scores of predicted means and variances."""
-    residual, deviation = y - law[0], np.sqrt(law[1])
+    residual, deviation = y - moments[0], np.sqrt(moments[1])
     low, high = (
         float(np.mean(np.abs(residual) < norm.ppf(0.5 + share / 2) * deviation))
         for share in (0.5, 0.95)
     )
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
-        "nlpd": negative_log_density(residual, law[1]),
+        "nlpd": negative_log_density(residual, moments[1]),
         "coverage": high,
         "coverage_50": low,
     }

@@ -117,8 +117,8 @@ class GPyTorchProcess:
     def predict(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         return self._moments(self._tensor(X))
 
-    def law(self) -> Callable[[Any], Any]:
-        """Return a function of rows, which returns the law of their targets."""
+    def predictive(self) -> Callable[[Any], Any]:
+        """Return a function of rows that returns the distribution of their targets."""
         return lambda rows: self.likelihood(self.model(rows))
 
     def _tensor(self, array: NDArray[Any]) -> Any:
@@ -129,8 +129,8 @@ class GPyTorchProcess:
         self.model.eval()
         self.likelihood.eval()
         with self.torch.no_grad():
-            laws = map(self.law(), rows.split(_BATCH))
-            moments = [(law.mean, law.variance) for law in laws]
+            predictions = map(self.predictive(), rows.split(_BATCH))
+            moments = [(p.mean, p.variance) for p in predictions]
         mean, variance = map(self.torch.cat, zip(*moments, strict=True))
         return mean.double().numpy(), variance.double().numpy()
 
@@ -146,8 +146,8 @@ class FourierProcess(GPyTorchProcess):
             num_samples=samples, num_dims=d, ard_num_dims=d
         )
 
-    def law(self) -> Callable[[Any], Any]:
-        """Return the law from weights of features; GPyTorch takes minutes for it."""
+    def predictive(self) -> Callable[[Any], Any]:
+        """Predict from weights of features; GPyTorch itself takes minutes."""
         torch, kernel, noise = self.torch, self.kernel, self.likelihood.noise
 
         def features(rows: Any) -> Any:
@@ -159,13 +159,13 @@ class FourierProcess(GPyTorchProcess):
         moments = Z.T @ self.model.train_targets[:, None]
         weights = torch.cholesky_solve(moments, factor)
 
-        def law(rows: Any) -> Any:
+        def predict(rows: Any) -> Any:
             new = features(rows)
             half = torch.linalg.solve_triangular(factor, new.T, upper=False)
             variance = noise * (1 + half.square().sum(dim=0))
             return SimpleNamespace(mean=(new @ weights)[:, 0], variance=variance)
 
-        return law
+        return predict
 
 
 class SparseProcess(GPyTorchProcess):

@@ -24,7 +24,7 @@ from sklearn.svm import SVC, SVR
 
 import randkern as rk
 
-from ..contenders import Contender, known_names, some_records
+from ..contenders import Contender, known_names, nonempty_records
 from ..options import CommonOptions, option
 from ..panels import Panel, logarithmic
 from ..process import in_fresh_process
@@ -74,7 +74,7 @@ _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 }
 
 
-def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
+def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
     """Return the unfitted model for n rows with some columns of texts."""
     method, seed = request["method"], request["seed"]
     if method == "xrfm":
@@ -172,7 +172,7 @@ def fit_rows(
     else:
         classes, labels = np.unique(y, return_inverse=True)
         y, y_test = labels[~test], labels[test]
-    model = _made(request, regression, len(X), texts)
+    model = _unfitted(request, regression, len(X), texts)
     trial = fit_and_score(model, X, y, X_test, y_test, _rmse if regression else _wrong)
     log_loss = coverage = None
     if regression and hasattr(model, "predict_interval"):
@@ -392,7 +392,7 @@ class TableExperiment(Experiment):
             for kind, measure, form, title in _MEASURES
         ),
         Pivot(
-            "Mean ranks (and on how many tables {first} errs no more)",
+            "Mean ranks (and on how many tables {first} has no larger error)",
             "method",
             "ranking",
             _rank,
@@ -412,7 +412,7 @@ class TableExperiment(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the mean ranks of the methods that fitted all tables."""
-        records = some_records(results)
+        records = nonempty_records(results)
         ranks = {
             f"{kind}, {measure}": mean_ranks(records, kind, measure)
             for kind, measure in (

@@ -35,15 +35,15 @@ def fashion_mnist_sample(place: Path) -> Dataset:
 
 def cifar10(place: Path) -> Dataset:
     """Load CIFAR-10 from a folder or a zip archive, in any of its forms."""
-    return _found("cifar10", place, cifar.load_cifar10, cifar.LOOKED_FOR)
+    return _load_from("cifar10", place, cifar.load_cifar10, cifar.LOOKED_FOR)
 
 
 def _idx_files(name: str, family: str, place: Path) -> Dataset:
     load = partial(load_mnist, family=family)
-    return _found(name, place, load, f"{TRAIN_IMAGES}[.gz]")
+    return _load_from(name, place, load, f"{TRAIN_IMAGES}[.gz]")
 
 
-def _found(
+def _load_from(
     name: str, place: Path, load: Callable[[Path], Dataset | None], looked_for: str
 ) -> Dataset:
     """Load the files in a folder or in its sub-folder `name`; raise without any."""

@@ -145,7 +145,7 @@ CLASSES = (
     "truck",
 )
 _SET = ImageSet("cifar10", "CIFAR-10", CLASSES, (32, 32, 3))
-RECORDS_A_BATCH = 10_000
+RECORDS_PER_BATCH = 10_000
 FULL_COUNTS = (50_000, 10_000)
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _BINARY_FILES = tuple(f"{batch}.bin" for batch in _BATCHES)
@@ -208,19 +208,19 @@ def _read_batches(
         )
     splits = {}
     for split, files in (("train", names[:-1]), ("test", names[-1:])):
-        n = RECORDS_A_BATCH * len(files)
+        n = RECORDS_PER_BATCH * len(files)
         X = np.empty((n, *_SET.image_shape), dtype=np.float32)
         y = np.empty(n, dtype=np.int64)
         for index, name in enumerate(files):
             planes, labels = read_batch(folder / name)
-            if len(labels) != RECORDS_A_BATCH:
+            if len(labels) != RECORDS_PER_BATCH:
                 raise DataFileError(
                     f"{folder / name}: {len(labels):,} records, expected "
-                    f"{RECORDS_A_BATCH:,}; the file is damaged or not of CIFAR-10: get "
-                    "it again"
+                    f"{RECORDS_PER_BATCH:,}; the file is damaged or not of CIFAR-10: "
+                    "get it again"
                 )
             _SET.check_labels(folder / name, labels, "in record")
-            rows = slice(index * RECORDS_A_BATCH, (index + 1) * RECORDS_A_BATCH)
+            rows = slice(index * RECORDS_PER_BATCH, (index + 1) * RECORDS_PER_BATCH)
             images = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
             unit_pixels(images, out=X[rows])
             y[rows] = labels
@@ -230,12 +230,12 @@ def _read_batches(
 
 def _read_binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read records of one label byte and 3,072 pixel bytes."""
-    size, expected = path.stat().st_size, RECORDS_A_BATCH * _RECORD_BYTES
+    size, expected = path.stat().st_size, RECORDS_PER_BATCH * _RECORD_BYTES
     if size != expected:
-        whole, rest = divmod(size, _RECORD_BYTES)
+        n_records, rest = divmod(size, _RECORD_BYTES)
         raise DataFileError(
-            f"{path}: {size:,} bytes ({whole:,} records of {_RECORD_BYTES:,} and "
-            f"{rest:,} bytes more), expected {expected:,} ({RECORDS_A_BATCH:,} "
+            f"{path}: {size:,} bytes ({n_records:,} records of {_RECORD_BYTES:,} and "
+            f"{rest:,} bytes more), expected {expected:,} ({RECORDS_PER_BATCH:,} "
             f"records); the file is damaged or not of CIFAR-10: get it again"
         )
     records = np.fromfile(path, dtype=np.uint8).reshape(-1, _RECORD_BYTES)

@@ -116,7 +116,7 @@ def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype, tuple[int, ...
 
 
 def _read_values(stream: BinaryIO, path: Path, expected: int) -> bytearray:
-    """Read ``expected`` bytes in chunks, or raise with the number found."""
+    """Read ``expected`` bytes in chunks, or raise with the number read."""
     values = bytearray()
     while len(values) < expected:
         chunk = stream.read(min(_CHUNK, expected - len(values)))
@@ -238,11 +238,11 @@ def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarra
     array = read_idx(path)
     kinds = {3: "images (rank 3, uint8)", 1: "labels (rank 1, uint8)"}
     if array.ndim != rank or array.dtype != np.uint8:
-        found = f"rank {array.ndim}, {array.dtype}; check that this is the right file"
+        actual = f"rank {array.ndim}, {array.dtype}; check that this is the right file"
         if array.dtype == np.uint8 and array.ndim == 4 - rank:
-            found = kinds[4 - rank]
-            found += "; images and labels are swapped: rename the files"
-        raise DataFileError(f"{path}: expected {kinds[rank]}, got {found}")
+            actual = kinds[4 - rank]
+            actual += "; images and labels are swapped: rename the files"
+        raise DataFileError(f"{path}: expected {kinds[rank]}, got {actual}")
     if not len(array):
         raise DataFileError(f"{path}: holds no rows; get the file again")
     if len(array) == FULL_COUNTS[stem in (TEST_IMAGES, TEST_LABELS)]:
@@ -252,14 +252,14 @@ def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarra
 
 def _check_content(path: Path, stem: str, family: str) -> None:
     """Raise if the content is that of the other data set, warn if of neither."""
-    found = {}
+    digests = {}
     for other, algorithm in _ALGORITHMS.items():
         with open_data(path) as stream:
             content: Any = stream
             digest = partial(hashlib.new, algorithm, usedforsecurity=False)
-            found[other] = hashlib.file_digest(content, digest).hexdigest()
-    known = {other: _CHECKSUMS[other][STEMS.index(stem)] for other in found}
-    same = [other for other in found if found[other] == known[other]]
+            digests[other] = hashlib.file_digest(content, digest).hexdigest()
+    known = {other: _CHECKSUMS[other][STEMS.index(stem)] for other in digests}
+    same = [other for other in digests if digests[other] == known[other]]
     if same and family not in same:
         raise DataFileError(
             f"{path}: this is the {stem} of {same[0]}, not of {family}; load it as "
@@ -268,7 +268,7 @@ def _check_content(path: Path, stem: str, family: str) -> None:
     if not same:
         warn(
             f"{path} has the full size, but its {_ALGORITHMS[family]} (uncompressed) "
-            f"is {found[family]}, expected {known[family]}: the content is not the "
+            f"is {digests[family]}, expected {known[family]}: the content is not the "
             f"published {family}; results may not be comparable",
             UserWarning,
         )

@@ -380,8 +380,8 @@ class CompositionalStructure(Experiment):
         largest = {_where(gap): gap for gap in results["growth_gaps"]}
         for where, gap in largest.items():
             yield Fitted(
-                f"{where}: at n = {gap['n_train']:,} features err "
-                f"{100 * gap['difference']:+.1f} points against the exact kernel "
+                f"{where}: at n = {gap['n_train']:,} the error of features is "
+                f"{100 * gap['difference']:+.1f} points relative to the exact kernel "
                 f"(standard error {100 * gap['standard_error']:.1f})"
             )
         yield from _edge_notes(results["records"])
@@ -451,7 +451,7 @@ def _edge_notes(records: list[Case]) -> Iterator[str]:
 
 
 def growth_gaps(growth: list[Case], n_test: Mapping[str, int]) -> list[Case]:
-    """Return how much more features err than the exact kernel on the same rows.
+    """Return the error of features minus that of the exact kernel on the same rows.
 
     All draws are scored on the same test rows, and so contain no more information about
     these than one draw: the variance of their mean is not divided by their number.

@@ -9,8 +9,9 @@ with w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency wit
 and sine: 1,000 of them are 2,000 columns. The data are not described.
 
 Here. The two conventions have separate code: the first is written out in NumPy (draws,
-features, posterior), the second is the library. They are compared in law, each with its
-own draws, and numerically, the first with the frequencies of the second divided by 2π.
+features, posterior), the second is the library. They are compared in distribution, each
+with its own draws, and numerically, the first with the frequencies of the second
+divided by 2π.
 
 Deviations.
 
@@ -40,7 +41,7 @@ from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, groups, of, text
 
-# The factor c in exp(i·c·w·τ), where w has the law N(0, (cℓ)⁻²).
+# The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
 _TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
 _STYLES = {
@@ -166,7 +167,7 @@ class KitchenSinks(Experiment):
         """Return draws of every number of columns and convention."""
         repeats = self.options.repeats
         pairs = product(sorted(self.options.n_components), CONVENTIONS)
-        # Each convention has its own draws: they agree in law.
+        # Each convention has its own draws: they agree in distribution.
         for position, (size, convention) in enumerate(pairs):
             first = self.options.seed + 1 + repeats * position
             for seed in range(first, first + repeats):
@@ -282,10 +283,10 @@ class KitchenSinks(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for convention, law in results["conventions"].items():
+        for convention, deviation in results["conventions"].items():
             yield (
                 f"{_TRANSFORMS[convention]}: w of standard deviation "
-                f"{law['found']:.3f}, expected {law['expected']:.3f}"
+                f"{deviation['found']:.3f}, expected {deviation['expected']:.3f}"
             )
         yield text(
             "the same frequencies in both conventions: features differ by "

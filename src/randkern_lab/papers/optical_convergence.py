@@ -11,14 +11,14 @@ measured; Fig. 2 is cited as evidence.
 Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵,
 compared to the square root of the exact variance, (K_{2m} − K_m²)/D summed over
 entries; and how often k̂ is above or below k by some number of standard deviations, for
-x = y and for rows at 60 degrees, compared to a normal law. `constants` has the largest
-C for which the bound of eq. 31 holds in the measurements; that it holds with this C
-says nothing. A C independent of D would mean that the bound has the right form; one
-that falls with D, that it does not hold with a constant. C falls for every degree, and
-none can hold for all D: at a fixed number of standard deviations the share tends to
-that of a normal law, while Dt grows as √D and the bound tends to 0. (The union bound of
-eq. 26 compares every summand with the whole sum, not with its D-th part.) For m = 1 the
-largest c of eq. 22 is a table; K is the sub-exponential norm of one summand,
+x = y and for rows at 60 degrees, compared to a normal distribution. `constants` has the
+largest C for which the bound of eq. 31 holds in the measurements; that it holds with
+this C says nothing. A C independent of D would mean that the bound has the right form;
+one that falls with D, that it does not hold with a constant. C falls for every degree,
+and none can hold for all D: at a fixed number of standard deviations the share tends to
+that of a normal distribution, while Dt grows as √D and the bound tends to 0. (The union
+bound of eq. 26 compares every summand with the whole sum, not with its D-th part.) For
+m = 1 the largest c of eq. 22 is a table; K is the sub-exponential norm of one summand,
 sup_p (E|X|^p)^{1/p}/p, computed from draws. There the bound has the right form: c stays
 above a constant for all D, as the exponent grows with t²D.
 
@@ -112,15 +112,15 @@ def tail(results: Mapping[str, Any]) -> list[Case]:
 
 
 def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw the tails below the kernel, and those of a normal law."""
+    """Draw the tails below the kernel, and those of a normal distribution."""
     for degree, style in _STYLES.items():
         own = [r for r in of(tail(results), degree=degree) if r["share_below"] > 0]
         x, below = columns(own, "deviation", "share_below")
         axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    law = of(tail(results), degree=1)
-    law = [r for r in law if r["normal"] > 0.3 / r["draws"]]
-    x, normal = columns(law, "deviation", "normal")
-    axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
+    tails = of(tail(results), degree=1)
+    tails = [r for r in tails if r["normal"] > 0.3 / r["draws"]]
+    x, normal = columns(tails, "deviation", "normal")
+    axes.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
     axes.set_yscale("log")
 
 
@@ -272,7 +272,7 @@ def gram_error(
 
 def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
     """Yield how often a product of `size` features deviates from its kernel."""
-    # For rows of unit norm, the law depends only on their angle.
+    # For rows of unit norm, the distribution depends only on their angle.
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
     exact = randkern.Optical(degree)(X)[0, 1:]
     spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)

@@ -2,10 +2,11 @@
 
 Ohana et al. (2020), section 4.1, and the public code.
 
-The original. At D = 100,000 the real device errs 1.5 points (m = 2) and 1.0 points
-(m = 4) more than the simulation on Fashion-MNIST, which the paper ascribes to
-hyperparameters chosen for numerical stability and, for a small part, to the camera's
-eight bits. A second run with a twentieth of the penalty (m = 2) errs less.
+The original. On Fashion-MNIST at D = 100,000, the error of the real device is 1.5
+points (m = 2) and 1.0 points (m = 4) above that of the simulation. The paper ascribes
+this to hyperparameters chosen for numerical stability and, for a small part, to the
+camera's eight bits. A second run with a twentieth of the penalty (m = 2) has a smaller
+error.
 
 Here each cause is varied alone, at every D and penalty: computed features with and
 without the bias; the simulated device (8 bits, Poisson noise, a mean count of 16 of

@@ -51,7 +51,7 @@ from ..options import DataOptions, option
 from ..panels import Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..scoring import fit_and_score, held_out_error, some_rows
+from ..scoring import fit_and_score, held_out_error, random_rows
 from ..tables import Listing, at_edges, count, edge_notes, mean_of, of
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
@@ -402,7 +402,7 @@ class TransferLearning(Experiment):
 
     def _exact(self, kernel: Any, alpha: float, inputs: str) -> Case:
         train, test = (X.astype(np.float32) for X in self.rows[inputs])
-        rows = some_rows(len(train), self.options.exact_rows, self.options.seed)
+        rows = random_rows(len(train), self.options.exact_rows, self.options.seed)
         model = randkern.KernelRidgeClassifier(
             kernel,
             alpha,
@@ -441,8 +441,9 @@ class TransferLearning(Experiment):
             yield from edge_notes(who, r["at_edge"])
         for loss in results["device_loss"]:
             yield (
-                f"the device, {loss['inputs']}, errs {100 * loss['loss']:+.2f} points "
-                "more than the computed features (published: 0.4 to 2.8)"
+                "error of the device minus that of the computed features, "
+                f"{loss['inputs']}: {100 * loss['loss']:+.2f} points "
+                "(published: 0.4 to 2.8)"
             )
         if results["device"]:
             yield device_note(results["device"])
