@@ -385,12 +385,11 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
     """Warn of what the report lacks because there was no time for it."""
     from ..reporting.scores import not_fitted
 
-    late = [f"the figure {panel.heading!r}" for panel in figures if panel.is_late]
-    late = [*not_fitted(evaluated), *late]
+    late = [*not_fitted(evaluated), *(p.heading for p in figures if p.is_late)]
     if late:
         warnings.warn(
-            f"--time-limit {limit:g} leaves no time for {', '.join(late)}; the report "
-            "lacks them, which does not affect the model",
+            f"--time-limit {limit:g} leaves no time for some parts of the report: "
+            f"{'; '.join(late)}. The model is as it would be with them",
             DeadlineWarning,
             stacklevel=1,
         )

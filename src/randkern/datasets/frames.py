@@ -231,6 +231,13 @@ def infer_task(y: np.ndarray) -> Task:
     return "regression" if n_distinct > max_classes else "classification"
 
 
+def may_be_labels(frame: "pd.DataFrame", target: str | None, task: str | None) -> bool:
+    """Return whether the target holds whole numbers that are classes."""
+    if target not in frame.columns or frame[target].dtype.kind not in "iu":
+        return False
+    return (task or infer_task(frame[target].to_numpy())) == "classification"
+
+
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
     shown = ", ".join(map(repr, columns[:50]))
     if len(columns) > 50:

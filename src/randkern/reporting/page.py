@@ -49,13 +49,20 @@ _FEW_ROWS = 100
 _QUICK, _CURVE_SECONDS, _EFFECTS_SECONDS, _EFFECTS_SHARE = 0.2, 2.0, 1.0, 0.04
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
+
+
+def _four_digits(value: float) -> str:
+    """Return 3986 rather than 3986., and 272.0 rather than 272."""
+    return f"{value:#.4g}".removesuffix(".")
+
+
 #: Names of scores, and their texts.
 SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
     "error": ("misclassified", "{:.2%}".format),
     "log_loss": ("log loss", "{:.4f}".format),
     "auc": ("AUC", share_text),
-    "rmse": ("root mean squared error", "{:#.4g}".format),
-    "mae": ("mean absolute error", "{:#.4g}".format),
+    "rmse": ("root mean squared error", _four_digits),
+    "mae": ("mean absolute error", _four_digits),
     "r2": ("R²", share_text),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}".format),
 }

@@ -48,13 +48,13 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
             fmt="none",
             ecolor=PALE,
             elinewidth=0.6,
-            label="90 % interval",
+            label="90% interval",
         )
     axes.plot(predictions, y[few], ".", color=ACCENT, markersize=3, label="rows")
     axes.axline((predictions.mean(),) * 2, slope=1, color=INK, linewidth=0.8)
     predicted = f"predicted {plain(target)}"
     axes.set(xlabel=predicted, ylabel=f"{plain(target)} of rows held out")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left")  # where a good model has no rows
     r2 = share_text(evaluation.scores["r2"])
     return as_svg(figure), f"R² = {r2} on rows that the model has not seen."
 
