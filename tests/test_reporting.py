@@ -191,7 +191,8 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     ]
     shown = contents(regression, summarise(X, y, "regression"), "t", figures)
     late = "Coverage by size of the prediction, How predictions depend on columns, "
-    told = f"Left out, as the time limit was over: {late}What more rows would bring."
+    told = "Left out, as the time limit leaves no time for it: "
+    told += f"{late}What more rows would bring."
     page = render(shown, "saved")
     assert told in page and page.count("<figure") == 3
     model = copy(regression.model)
