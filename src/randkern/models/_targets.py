@@ -30,7 +30,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import check_targets
 from randkern.data.reading import predicted_rows
-from randkern.data.sharded import is_dask, lazily
+from randkern.data.sharded import by_partition
 
 # Up to this many different integers count as labels if they might also be targets.
 _MAX_CLASSES = 20
@@ -199,6 +199,11 @@ class SeenLabels:
     like: Any
 
 
+def _dtype_of_labels(classifier: Any) -> Any:
+    classes = classifier.classes_
+    return ops_of(classes).numpy_dtype(classes)
+
+
 class ClassLabels:
     """Mixin for classifiers: reads labels, and computes the weights of classes."""
 
@@ -292,6 +297,7 @@ class ClassLabels:
             totals = np.ones(len(classes)) if totals is None else np.array(totals)
             self._class_weights = self._weights_by_class(totals)
 
+    @by_partition(width=lambda model: None, dtype=_dtype_of_labels)
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,).
 
@@ -300,9 +306,6 @@ class ClassLabels:
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Results of Dask collections are lazy, and tensors give tensors.
         """
-        if is_dask(X):
-            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
-            return lazily(self.predict, X, None, dtype)
         return self._labels(self._class_values(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
