@@ -137,9 +137,11 @@ def hsic_test(
     generator = stream.child("permutations").generator()
     orders = permuted_rows(n, n_permutations, generator, CHUNK_ROWS)
     width_x, width_y = (len(f.get_feature_names_out()) for f in (of_x, of_y))
-    products = (
-        _of_kernels if _kernels_are_smaller(n, width_x, width_y) else _of_features
-    )
+    # An order takes n² random entries of a kernel or n D² operations on features, and
+    # the covariances of a few hundred orders are in memory, but only two kernels.
+    size = width_x * width_y
+    kernels_are_smaller = _ENTRY_COST * n < size and n**2 < _ENTRY_COST * size
+    products = _of_kernels if kernels_are_smaller else _of_features
     terms = products(
         lambda: first.features(of_x), lambda: second.features(of_y), orders
     )
@@ -171,16 +173,6 @@ _Chunks = Callable[[], Iterator[np.ndarray]]
 
 # An operation on random entries of a matrix takes as long as so many of a product.
 _ENTRY_COST = 64
-
-
-def _kernels_are_smaller(n: int, width_x: int, width_y: int) -> bool:
-    """Return whether n × n kernels take less time and memory than covariances.
-
-    An order takes n² random entries of a kernel or n D² operations on features, and
-    the covariances of a few hundred orders are in memory, but only two kernels.
-    """
-    size = width_x * width_y
-    return _ENTRY_COST * n < size and n**2 < _ENTRY_COST * size
 
 
 def _of_features(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
