@@ -30,6 +30,10 @@ TORCH ?= torch==2.13.0+cpu triton==3.9.0
 endif
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# Commands that tests start would compile scikit-learn each time, which takes four of
+# their six seconds. (.gitignore has the files.)
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel dist minimum
 .PHONY: nightly pythons random coverage records numbers rehearsal clean environments

@@ -22,6 +22,7 @@ from randkern.reporting.page import learning_curve
 from randkern.reporting.scores import Evaluation
 from randkern.tabular.model import Member, TabularModel
 
+pytestmark = pytest.mark.usefixtures("whole_reports")
 FILES = {"model.skops", "report.html", "results.json"}
 
 
@@ -130,11 +131,17 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
         ("randkern.reporting.panels", {"model.skops"}),
         ("randkern.study.records.write_results", {"model.skops", "report.html"}),
     ):
+        told = "; nothing has been written"
+        if left != FILES:
+            paths = ", ".join(str(out / name) for name in sorted(left))
+            told = (
+                f"; wrote {paths}; model.skops is fitted to the 64 rows that train it."
+            )
         with monkeypatch.context() as patch:
             patch.setattr(place, interrupt)
             result = fit()
         assert result.exit_code == 130
-        assert result.stderr.splitlines()[-1] == "randkern: interrupted"
+        assert result.stderr.splitlines()[-1] == f"randkern: interrupted{told}"
         assert names(out) == left, place
         if left == FILES:
             assert before == {each.name: each.read_bytes() for each in out.iterdir()}
@@ -148,7 +155,13 @@ def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypa
         return usual(model, X, y, **dependence) if len(calls) == 1 else interrupt()
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", once)
-    assert fit().exit_code == 130
+    result = fit()
+    assert result.exit_code == 130
+    written = ", ".join(str(tmp_path / "out" / name) for name in sorted(FILES))
+    assert (
+        f"interrupted; wrote {written}; model.skops is fitted to the 64"
+        in (result.stderr.splitlines()[-1])
+    )
     assert calls == [64, 80] and names(tmp_path / "out") == FILES
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["model"] == "fitted to the 64 rows that train it"

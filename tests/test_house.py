@@ -134,7 +134,6 @@ MANY_CONSTANTS = {
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
-    "randkern/persistence.py",
     "randkern/tabular/classifier.py",
     "randkern/tabular/model.py",
     "randkern/tabular/search.py",

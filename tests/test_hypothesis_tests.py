@@ -1,5 +1,7 @@
 """Two samples and independence: exact statistics, levels, power, rows of all kinds."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -9,7 +11,9 @@ from scipy.stats import binom
 
 import randkern as rk
 from randkern._random import Stream
-from randkern.hypothesis_tests.permutations import random_subsets
+from randkern.hypothesis_tests.hsic import _of_features, _of_kernels
+from randkern.hypothesis_tests.permutations import permuted_rows, random_subsets
+from randkern.hypothesis_tests.rows import CHUNK_ROWS, chunks
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -45,6 +49,34 @@ def test_exact_hsic_is_the_trace():
     expected = np.trace(K @ H @ L @ H) / len(X) ** 2
     assert result.statistic == pytest.approx(expected, rel=1e-9)
     assert result.pvalue == 1 / 20
+
+
+@pytest.mark.parametrize("n", [50, 4500])
+def test_products_of_kernels_are_those_of_features(n):
+    """For all orders of the rows, within one chunk or several."""
+    rng = np.random.default_rng(5)
+    Z, V = rng.normal(size=(n, 4)) + 1, rng.normal(size=(n, 3))
+
+    def terms(products):
+        orders = permuted_rows(n, 5, np.random.default_rng(6), CHUNK_ROWS)
+        return products(lambda: chunks([Z]), lambda: chunks([V]), orders)
+
+    by_kernels, by_features = terms(_of_kernels), terms(_of_features)
+    for name in ("statistics", "influences", "resolution"):
+        np.testing.assert_allclose(
+            getattr(by_kernels, name), getattr(by_features, name), rtol=1e-8, atol=1e-12
+        )
+
+
+def test_exact_hsic_needs_the_kernels_and_not_their_permutations():
+    """Covariances of as many features as rows took 8 n² bytes per permutation."""
+    n, rng = 300, np.random.default_rng(7)
+    x, y = rng.normal(size=(2, n))
+    tracemalloc.start()
+    rk.hsic_test(x, y, n_components=None, n_permutations=100, random_state=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 * 8 * n**2
 
 
 def test_features_approximate_the_exact_statistic():

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import randkern
@@ -31,6 +32,53 @@ def test_import_loads_nothing_heavy():
         f"print(*({set(HEAVY)!r} & (set(sys.modules) - before)))"
     )
     assert not loaded, f"import randkern loads {loaded}"
+
+
+# What neither command loads: models import scorers, splitters and machines of
+# scikit-learn where they use them, and commands put off what scikit-learn imports.
+UNUSED = {
+    *("scipy.stats._stats_py", "matplotlib", "torch"),
+    *("sklearn.linear_model", "sklearn.metrics", "sklearn.model_selection"),
+    "sklearn.svm",
+}
+LATE = {"predict": UNUSED, "info": UNUSED | {"pandas.core.frame"}}
+
+
+@pytest.mark.parametrize("command", LATE)
+def test_commands_load_only_what_they_use(command, tmp_path):
+    pytest.importorskip("typer")
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.DataFrame(
+        np.random.default_rng(0).normal(size=(40, 2)), None, ["a", "b"]
+    )
+    model = randkern.TabularRegressor(0.5, random_state=0).fit(rows[["a"]], rows["b"])
+    randkern.save(model, tmp_path / "model.skops")
+    rows[:1].to_csv(tmp_path / "row.csv", index=False)
+    arguments = [command, str(tmp_path / "model.skops")]
+    arguments += [str(tmp_path / "row.csv")] * (command == "predict")
+    code = (
+        f"import sys; sys.argv[1:] = {arguments}; from randkern.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        f"print('loaded', sorted({LATE[command]} & set(sys.modules)))"
+    )
+    assert run_python(code).endswith("loaded []")
+
+
+def test_what_is_put_off_is_the_module_once_it_is_used():
+    code = (
+        "from randkern.cli.deferred import defer_imports; defer_imports()\n"
+        "import sys, inspect, scipy, pandas, sklearn.base; from scipy import stats\n"
+        "assert 'scipy.stats._stats_py' not in sys.modules\n"
+        "assert 'pandas.core.frame' not in sys.modules\n"
+        "inspect.getmodule(len); assert 'pandas.core.frame' not in sys.modules\n"
+        "assert stats.norm.ppf(0.5) == 0.0\n"
+        "assert scipy.stats is sys.modules['scipy.stats']\n"
+        "assert type(scipy.stats).__name__ == 'module'\n"
+        "import pandas.testing; from pandas import DataFrame\n"
+        "assert pandas.DataFrame is DataFrame is sys.modules['pandas'].DataFrame\n"
+        "print(len(pandas.DataFrame({'a': [1]})))"
+    )
+    assert run_python(code) == "1"
 
 
 def test_import_takes_under_300_ms():

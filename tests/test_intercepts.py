@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
@@ -124,3 +125,19 @@ def test_rare_classes(model):
     if model == "logistic":
         best = roc_auc_score(y[test], logits[test])
         assert roc_auc_score(y[test], chance) > best - 0.01
+
+
+def test_an_intercept_takes_few_more_passes():
+    """Intercepts change while the margins of their solution are still inexact."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 40))
+    scores = X @ rng.normal(size=(40, 10)) + 0.5 * rng.normal(size=(1000, 10))
+    y = (scores + np.linspace(0, 2, 10)).argmax(axis=1)
+    model = rk.KernelSVC(rk.Gaussian(40**0.5), 10.0, 300, random_state=0)
+    with_intercept = clone(model).fit(X, y)
+    without = clone(model).set_params(fit_intercept=False).fit(X, y)
+    assert with_intercept.n_iter_ <= 2 * without.n_iter_
+    # At the solution the constraint of the intercepts holds.
+    signed = with_intercept.support_coef_.sum(axis=0)
+    total = abs(with_intercept.support_coef_).sum(axis=0)
+    assert np.all(abs(signed) < 1e-3 * total)

@@ -2,6 +2,8 @@
 
 import re
 import warnings
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,7 +127,10 @@ def test_a_report_names_its_origin_and_cost(regression):
     n_missing = int(regression.train[0]["colour"].isna().sum())
     assert f"{n_missing} ({100 * n_missing / 120:.1f} %)" in page
     assert "boosted trees" in page
-    assert "were not fitted" not in page
+    assert "Not fitted" not in page and "Left out" not in page
+    tried = [row.rsplit("<td", 2)[1] for row in re.findall("<tr><td>.*?</tr>", page)]
+    errors = [float(cell.partition(">")[2].partition("<")[0]) for cell in tried]
+    assert errors == sorted(errors)
 
 
 def test_boosted_trees_are_those_of_scikit_learn_on_the_same_rows():
@@ -165,14 +170,39 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
     assert TREES not in baselines(X, y, "regression", time_limit=1e-3)
     others = dict(regression.others)
     del others[TREES]
-    evaluated = EvaluatedModel(
-        regression.model,
-        regression.train,
-        regression.test,
-        regression.evaluation,
-        others,
-    )
-    assert "were not fitted, as the time limit" in page_of(evaluated)[1]
+    evaluated = replace(regression, others=others)
+    told = "Not fitted, as the time limit leaves no time for it: boosted trees."
+    assert told in page_of(evaluated)[1]
+
+
+def test_what_is_late_is_left_out_of_a_report(regression):
+    X, y = regression.train
+    assert [*baselines(X, y, "regression", in_time=lambda _: False)] == ["mean"]
+    _ = regression.model.feature_importances_
+    left = iter([9.0, 9.0, 0.1, 9.0, 0.1, 0.1])  # seconds before each figure
+    figures = panels(regression, "y", lambda seconds: next(left) >= seconds)
+    assert [panel.is_late for panel in figures] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    shown = contents(regression, summarise(X, y, "regression"), "t", figures)
+    late = "Coverage by size of the prediction, How predictions depend on columns, "
+    told = "Left out, as the time limit leaves no time for it: "
+    told += f"{late}What more rows would bring."
+    page = render(shown, "saved")
+    assert told in page and page.count("<figure") == 3
+    model = copy(regression.model)
+    model._importances, unknown = None, replace(regression, model=model)
+    headings = [p.heading for p in panels(unknown, "y", lambda s: s < 0.3) if p.is_late]
+    assert headings[:2] == [
+        "Which columns matter",
+        "How predictions depend on columns",
+    ]
+    assert unknown.record()["importances"] is None
 
 
 def test_coverage_by_size_of_the_prediction():

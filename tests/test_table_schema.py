@@ -333,6 +333,28 @@ def test_few_texts_among_numbers_are_told(tmp_path):
     assert numbers.isna().sum() == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "separator", "label"),
+    [("t.csv", ",", "01"), ("t.tsv", "\t", "007"), ("t.jsonl", "", "01")],
+)
+def test_labels_with_leading_zeros_are_as_written(name, separator, label, tmp_path):
+    path, y = tmp_path / name, [label, "2", label.lstrip("0")] * 20
+
+    def write(y):
+        lines = [json.dumps({"a": k / 3, "y": value}) for k, value in enumerate(y)]
+        if separator:
+            rows = (f"{k / 3}{separator}{value}" for k, value in enumerate(y))
+            lines = [f"a{separator}y", *rows]
+        path.write_text("\n".join(lines))
+
+    write(y)
+    table = load_dataset(path, target="y")
+    assert table.y_train.tolist() == y and table.schema.kinds["y"] == "category"
+    assert load_dataset(path, target="y", task="regression").y_train[1] == 2.0
+    write(["1", "2", "3"] * 20)
+    assert load_dataset(path, target="y").y_train.dtype == int
+
+
 def test_boosted_trees_go_without_an_empty_column():
     from randkern.reporting import baselines
 

@@ -115,12 +115,20 @@ def objects_of(column: Any) -> np.ndarray:
     values = np.fromiter(listed, dtype=object, count=len(column))
     missing = column.is_null() if hasattr(column, "is_null") else column.isna()
     values[np.asarray(missing, dtype=bool)] = None
-    present = {value for value in values if value is not None and _is_hashable(value)}
+    present = _distinct(listed) - {None}
     if any(not isinstance(value, _PLAIN) for value in present):
         with suppress(TypeError):  # what cannot be sorted is refused later
             sorted(present)
             values[:] = [None if value is None else str(value) for value in values]
     return values
+
+
+def _distinct(values: list[Any]) -> set[Any]:
+    """Return the distinct values, except for those that cannot be hashed."""
+    try:
+        return set(values)
+    except TypeError:
+        return {value for value in values if _is_hashable(value)}
 
 
 def _is_hashable(value: Any) -> bool:

@@ -102,13 +102,10 @@ __all__ = ["load", "save"]
 
 _FORMAT = 2
 _MEMBER = "randkern.json"
-_COPIED_BYTES = 2**20
 # skops holds both an array and its bytes in memory while it reads.
 _COPIES = 2
 # The objects of a description take 7 to 35 times the size of its text (measured).
 _BYTES_PER_CHARACTER = 35
-# Objects of these packages are searched for tensors.
-_OPENED = ("randkern.", "sklearn.")
 
 # The device to load the tensors of a file to; None: they become arrays.
 _device: ContextVar[str | None] = ContextVar("_device", default=None)
@@ -126,17 +123,8 @@ class TensorArray(np.ndarray):
         return ops_of(like).asarray(array, like)
 
 
-# Types are stored by public names, so that files stay readable when a later version
-# moves a definition. Loading a file runs methods of its types: of these modules,
-# estimators, dataclasses and a few others are trusted.
-_PUBLIC = (
-    *((room, room.__name__) for room in (kernels, optics, skeletons, solvers)),
-    *((room, "randkern") for room in (features, metric, models, tabular)),
-)
-_TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
-# This module exposes the other parts of estimators under their class names (see
-# `__getattr__`): every class of these families, and a few more.
-_FAMILIES = (skeletons.Base, Distribution, Nonlinearity, Projection)
+# This module exposes parts of estimators that are not public under their class names
+# (see `__getattr__`): these, and every class of a few families (`_stored_types`).
 _PARTS = (
     Bernoulli,
     Conjugate,
@@ -181,31 +169,26 @@ _PARTS = (
     TextEncoder,
     Words,
 )
-# In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
-# skops trusts by default.
-_FOREIGN_TYPES = (
-    "sklearn.metrics._classification.accuracy_score",
-    "sklearn.metrics._regression.mean_squared_error",
-    "sklearn.metrics._regression.r2_score",
-    "sklearn.metrics._scorer._PassthroughScorer",
-    "sklearn.metrics._scorer._Scorer",
-    "sklearn.model_selection._split.KFold",
-    "sklearn.model_selection._split.StratifiedKFold",
-    "scipy.sparse._csr.csr_array",
-    "scipy.sparse._csr.csr_matrix",
-)
 
 
 def _stored_types() -> dict[str, type]:
-    """Return the types of the library that a file may hold, by their names in files."""
+    """Return the types of the library that a file may hold, by their names in files.
+
+    Types are stored by public names, so that files stay readable when a later version
+    moves a definition. Loading a file runs methods of its types: of public modules,
+    estimators, dataclasses and a few others are trusted.
+    """
+    rooms = {room: room.__name__ for room in (kernels, optics, skeletons, solvers)}
+    rooms |= dict.fromkeys((features, metric, models, tabular), "randkern")
+    trusted = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
     stored = {
         f"{place}.{name}": kind
-        for room, place in _PUBLIC
+        for room, place in rooms.items()
         for name in room.__all__
         if isinstance(kind := getattr(room, name), type)
-        and (is_dataclass(kind) or issubclass(kind, _TRUSTED_BASES))
+        and (is_dataclass(kind) or issubclass(kind, trusted))
     }
-    members: list[type] = [*_FAMILIES]
+    members: list[type] = [skeletons.Base, Distribution, Nonlinearity, Projection]
     for kind in members:  # grows during the loop
         members += set(kind.__subclasses__()) - {*members}
     for kind in (*_PARTS, *members):
@@ -224,7 +207,20 @@ _READABLE = _TYPES | {
     for name, kind in _TYPES.items()
     if issubclass(kind, Distribution)
 }
-TRUSTED_TYPES = (*_READABLE, *_FOREIGN_TYPES)
+# With those of other packages, in addition to scikit-learn's public estimators and
+# NumPy's types and ufuncs, which skops trusts by default.
+TRUSTED_TYPES = (
+    *_READABLE,
+    "sklearn.metrics._classification.accuracy_score",
+    "sklearn.metrics._regression.mean_squared_error",
+    "sklearn.metrics._regression.r2_score",
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.metrics._scorer._Scorer",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
+    "scipy.sparse._csr.csr_array",
+    "scipy.sparse._csr.csr_matrix",
+)
 # The types that are written and read without skops: also those of scikit-learn in
 # models of tables. Their states are arrays and parameters, as skops trusts them.
 _OWN_TYPES = _READABLE | {
@@ -472,7 +468,7 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
                 copied = zipfile.ZipInfo(info.filename)
                 copied.file_size = info.file_size
                 with old.open(info) as source, new.open(copied, "w") as target:
-                    shutil.copyfileobj(source, target, _COPIED_BYTES)
+                    shutil.copyfileobj(source, target)
         description = json.loads(old.read(DESCRIPTION))
         for node in _nodes(description):
             name = _NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
@@ -499,7 +495,8 @@ def _without_tensors(estimator: Any) -> Any:
 
     def place_of(value: Any) -> int | None:
         kind = type(value)
-        if kind in (dict, list, tuple) or kind.__module__.startswith(_OPENED):
+        of_packages = kind.__module__.startswith(("randkern.", "sklearn."))
+        if kind in (dict, list, tuple) or of_packages:
             return None
         if is_tensor(value):
             if id(value) not in arrays:

@@ -30,6 +30,9 @@ BENCHMARKS: Mapping[str, str] = {
     "tables": "benchmarks.tables:Tables",
     "families": "benchmarks.families:Families",
     "ways": "benchmarks.ways:Ways",
+    "hypothesis-tests": "benchmarks.hypothesis_tests:HypothesisTests",
+    "quantiles": "benchmarks.quantiles:Quantiles",
+    "terrain": "benchmarks.terrain:Terrain",
 }
 
 

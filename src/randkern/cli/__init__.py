@@ -7,10 +7,12 @@ are imported only when `main` runs.
 """
 
 import sys
+import time
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import randkern
+from randkern.cli.deferred import defer_imports
 
 __all__ = ["main"]
 
@@ -35,6 +37,9 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"randkern {randkern.__version__}")
         return
+    # The interpreter has computed since it started.
+    start = time.perf_counter() - time.process_time()
+    defer_imports()
     try:
         app = _build_app()
     except ModuleNotFoundError as error:
@@ -43,6 +48,9 @@ def main() -> None:
             raise
         sys.stderr.write(_MISSING_EXTRA.format(name=package))
         sys.exit(1)
+    from .console import start_of_process
+
+    start_of_process.set(start)
     app()
 
 

@@ -40,6 +40,9 @@ _ISSUES = "https://github.com/randkern/randkern/issues"
 
 # Whether errors show where they were raised.
 _debug: ContextVar[bool] = ContextVar("_debug", default=False)
+# When the process started, by `time.perf_counter`; None if a command is called in one
+# that does more.
+start_of_process: ContextVar[float | None] = ContextVar("start", default=None)
 
 
 def output() -> Console:
@@ -125,8 +128,10 @@ def user_messages() -> Iterator[None]:
             raise typer.Exit from None
         except typer.Exit:
             raise
-        except KeyboardInterrupt:
-            typer.echo("randkern: interrupted", err=True)
+        except KeyboardInterrupt as interruption:
+            # A command may say what it has written.
+            state = f"; {interruption}" if str(interruption) else ""
+            typer.echo(f"randkern: interrupted{state}", err=True)
             raise typer.Exit(code=INTERRUPTED) from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
             _show_traceback(error)
@@ -187,14 +192,22 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
 class Clock:
     """Shows the phases of a command, and the seconds of its time limit so far.
 
-    They are shown on standard error, if that is a terminal, while a phase lasts.
+    They are shown on standard error, if that is a terminal, while a phase lasts. The
+    clock starts with the process.
     """
 
     def __init__(self, limit: float) -> None:
-        self.limit, self._began = limit, time.perf_counter()
+        began = start_of_process.get()
+        self.limit = limit
+        self._began = time.perf_counter() if began is None else began
 
     def __str__(self) -> str:
-        return f"{time.perf_counter() - self._began:.0f} of {self.limit:g} s"
+        return f"{self.limit - self.left:.0f} of {self.limit:g} s"
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, negative once the limit is over."""
+        return self.limit - (time.perf_counter() - self._began)
 
     @contextmanager
     def phase(self, doing: str) -> Iterator[Callable[[str], None]]:

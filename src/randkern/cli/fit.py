@@ -3,6 +3,8 @@
 import shlex
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,19 +19,16 @@ from randkern.exceptions import DeadlineWarning
 from . import options
 from .console import Clock, output, titled_table
 from .options import Task, TimeLimit
+from .schedule import Schedule
 from .tables import TrialCounter, described, load
 
 # Held-out rows are this share of all rows, and at most so many.
-_SHARE, _MOST = 0.2, 10_000
+_SHARE, _MAX_HELD_OUT = 0.2, 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
-_LEAST = 10
-# Shares of the time limit: of the evaluated model, with a refit and without, and of the
-# refit, which does not search for a kernel; the rest is for reading and the report.
-# They do not depend on a clock: the same data and seed give the same model. Fits of
-# less than a second would be cut short for nothing.
-_SEARCH_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
-
+_MIN_ROWS = 10
+# Seconds for writing the files once all is known.
+_WRITING_SECONDS = 0.3
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
 _SPACE_SHARE = 4
@@ -81,8 +80,6 @@ def command(
     """
     for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
         import_extra(module, "randkern fit", extra)  # before any work
-    from ..reporting import contents, fitted_rows, panels
-    from ..study.measure import Measurement
     from ..study.metrics import metric_of
     from ..study.splitting import Splitting
 
@@ -98,24 +95,11 @@ def command(
         )
     asked = metric_of(metric, table.task)
     splitting = Splitting.of(table.groups, table.time)
-    split, known, held_out = _split(table, splitting, seed)
+    parts = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
     files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
     summary = _summary(table, groups, time)
-    title = f"Predicting {target} from {table.name}"
     model = _model(table, time_limit, seed, log_target)
-    share, doing = _SEARCH_SHARES[refit], f"fitting {len(split[2]):,} training rows"
-    with Measurement() as measurement:
-        _fit(model, share, split[0], split[2], known, clock, doing)
-    files.write_model(model)  # whatever happens to the rest
-    with clock.phase("scoring held-out rows"):
-        evaluated = _evaluated(model, table.task, split, held_out, measurement)
-    n = len(split[2])
-    fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
-    _print_tables(console, evaluated, table.task, asked)
-    command = shlex.join(["randkern", *sys.argv[1:]])
-    with clock.phase("importances and figures of the report"):
-        page = contents(evaluated, summary, title, panels(evaluated, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -129,14 +113,64 @@ def command(
         "refit": refit,
         "seed": seed,
     }
+    job = _Job(model, table, splitting, parts, summary, asked, arguments)
+    with files.described_if_interrupted():
+        _run(job, files, clock, console)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A model, the table to fit it to, how its rows are divided, and the arguments."""
+
+    model: Any
+    table: Any
+    splitting: Any
+    parts: tuple[Any, Any, "_HeldOut"]
+    summary: Any
+    metric: Any
+    arguments: dict[str, Any]
+
+
+def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
+    """Fit, score, report and refit, and write what is known after each step."""
+    from ..reporting import contents, fitted_rows, panels
+    from ..study.measure import Measurement
+
+    model, task, arguments = job.model, job.table.task, job.arguments
+    split, known, held_out = job.parts
+    X, _, y, _ = split
+    schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
+    with Measurement() as measurement:
+        doing = f"fitting {len(y):,} training rows"
+        _fit(model, schedule.search, X, y, known, clock, doing)
+    fitted = (
+        fitted_rows(model, len(y)) or f"fitted to the {len(y):,} rows that train it"
+    )
+    files.write_model(model, fitted)  # whatever happens to the rest
+    # A fit without a search takes no longer than one with it.
+    reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
+
+    def in_time(seconds: float) -> bool:
+        return clock.left - reserved >= seconds
+
+    with clock.phase("scoring held-out rows"):
+        evaluated = _evaluated(model, task, split, held_out, measurement, in_time)
+    _print_tables(console, evaluated, task, job.metric)
+    target = arguments["target"]
+    with clock.phase("importances and figures of the report"):
+        figures = panels(evaluated, target, in_time)
+    _warn_of_late(evaluated, figures, clock.limit)
+    title = f"Predicting {target} from {job.table.name}"
+    command = shlex.join(["randkern", *sys.argv[1:]])
+    page = contents(evaluated, job.summary, title, figures, command)
     results = {"command": "fit", "arguments": arguments, **evaluated.record()}
-    files.write_model(model)  # which now has stored its importances
-    files.write_report(page, results, fitted)
-    if refit:
-        fitted = _refit(model, table, splitting, clock)
-        files.write_model(model)
-        files.write_report(page, results, fitted)
-    console.print(files.outcome(fitted), soft_wrap=True)
+    files.write_model(model, fitted)  # which may have stored its importances
+    files.write_report(page, results)
+    if arguments["refit"]:
+        fitted = _refit(model, job.table, job.splitting, clock, schedule)
+        files.write_model(model, fitted)
+        files.write_report(page, results)
+    console.print(files.outcome, soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
 
 
@@ -200,37 +234,53 @@ class _Files:
         self.model = folder / "model.skops"
         self.report = folder / "report.html"
         self.results = folder / "results.json"
+        self._written: list[Path] = []
+        self._fitted = ""
 
     def __str__(self) -> str:
-        return ", ".join(map(str, (self.model, self.report, self.results)))
+        return ", ".join(map(str, self._written))
 
-    def outcome(self, fitted: str) -> str:
-        """Say to which rows the model in the file is `fitted`."""
-        return f"{self.model.name} is {fitted}."
+    @property
+    def outcome(self) -> str:
+        """Say to which rows the model in the file is fitted."""
+        return f"{self.model.name} is {self._fitted}."
 
-    def write_model(self, model: Any) -> None:
+    @contextmanager
+    def described_if_interrupted(self) -> Iterator[None]:
+        """Say what has been written if the block is interrupted."""
+        try:
+            yield
+        except KeyboardInterrupt as interruption:
+            state = "nothing has been written"
+            if self._written:
+                state = f"wrote {self}; {self.outcome}"
+            raise KeyboardInterrupt(state) from interruption
+
+    def write_model(self, model: Any, fitted: str) -> None:
+        """Write the model, which is `fitted` to some rows."""
         from .._files import atomic_write
         from ..persistence import write
 
         with atomic_write(self.model, outdated=(self.results, self.report)) as file:
             write(model, file)
+        self._written, self._fitted = [self.model], fitted
 
-    def write_report(
-        self, page: dict[str, Any], results: dict[str, Any], fitted: str
-    ) -> None:
+    def write_report(self, page: dict[str, Any], results: dict[str, Any]) -> None:
         """Write what belongs to the model that was written last.
 
-        `page` has the contents of the report; the model in the file is `fitted`.
+        `page` has the contents of the report.
         """
         from .._files import atomic_write
         from ..reporting import render
         from ..study.records import write_results
 
         with atomic_write(self.report) as file:
-            file.write(render(page, self.outcome(fitted)).encode())
+            file.write(render(page, self.outcome).encode())
+        self._written = [self.model, self.report]
         n_bytes = self.model.stat().st_size
-        further = {"model": fitted, "model_bytes": n_bytes}
+        further = {"model": self._fitted, "model_bytes": n_bytes}
         write_results({**results, **further}, self.results)
+        self._written = [self.model, self.report, self.results]
 
 
 @dataclass(frozen=True)
@@ -247,14 +297,14 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     Also how the training rows are divided, and which rows the test rows are.
     """
     X, y = table.X_train, table.y_train
-    if len(y) < _LEAST:
+    if len(y) < _MIN_ROWS:
         raise ValueError(
-            f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit and "
-            "validate a model"
+            f"{table.name} has {len(y)} rows; at least {_MIN_ROWS} are needed to fit "
+            "and validate a model"
         )
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
-    size = min(max(int(_SHARE * len(y)), 1), _MOST)
+    size = min(max(int(_SHARE * len(y)), 1), _MAX_HELD_OUT)
     train, test, described = splitting.held_out(y, table.task, size, seed)
     rows = X.iloc[train], X.iloc[test], y[train], y[test]
     held_out = _HeldOut()
@@ -264,11 +314,11 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
 
 
 def _fit(
-    model: Any, share: float, X: Any, y: Any, splitting: Any, clock: Clock, doing: str
+    model: Any, seconds: float, X: Any, y: Any, splitting: Any, clock: Clock, doing: str
 ) -> None:
-    """Fit a model in a share of its time limit, which warnings name as a whole."""
+    """Fit a model in some seconds of its time limit, which warnings name as a whole."""
     limit = model.time_limit
-    model.set_params(time_limit=max(share * limit, _MIN_SECONDS))
+    model.set_params(time_limit=seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
         with clock.phase(doing) as detail:
@@ -286,26 +336,38 @@ def _fit(
         )
 
 
-def _refit(model: Any, table: Any, splitting: Any, clock: Clock) -> str:
-    """Fit the kernels that were evaluated to all rows; say to how many."""
+def _refit(
+    model: Any, table: Any, splitting: Any, clock: Clock, schedule: Schedule
+) -> str:
+    """Fit the kernels that were evaluated to all rows; say to how many.
+
+    The importances remain those of the report: they are of the same kernels.
+    """
     from ..reporting import fitted_rows
 
-    X, y = table.X_train, table.y_train
+    X, y, shares = table.X_train, table.y_train, model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
-    _fit(model, _REFIT_SHARE, X, y, splitting, clock, doing)
+    _fit(model, schedule.refit, X, y, splitting, clock, doing)
     model.set_params(warm_start=False)
-    with clock.phase("importances of columns"):
-        _ = model.feature_importances_  # stored, for randkern info
+    model._importances = shares
     return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
 
 
-def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
-    """Evaluate a fitted model and others on test rows."""
+def _evaluated(
+    model: Any,
+    task: str,
+    split: Any,
+    held_out: _HeldOut,
+    fit: Any,
+    in_time: Callable[[float], bool],
+) -> Any:
+    """Evaluate a fitted model, and others for which there is time, on test rows."""
     from ..reporting import EvaluatedModel, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task, model.text_columns, model.time_limit).items()
+    texts, limit = model.text_columns, model.time_limit
+    others = baselines(X, y, task, texts, limit, in_time).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return EvaluatedModel(
         model,
@@ -317,6 +379,20 @@ def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) 
         fit.peak_bytes,
         held_out.described,
     )
+
+
+def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
+    """Warn of what the report lacks because there was no time for it."""
+    from ..reporting.scores import not_fitted
+
+    late = [*not_fitted(evaluated), *(p.heading for p in figures if p.is_late)]
+    if late:
+        warnings.warn(
+            f"--time-limit {limit:g} leaves no time for some parts of the report: "
+            f"{'; '.join(late)}. The model is as it would be with them",
+            DeadlineWarning,
+            stacklevel=1,
+        )
 
 
 def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:

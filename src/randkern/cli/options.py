@@ -113,7 +113,8 @@ TimeLimit = Annotated[
     typer.Option(
         min=1,
         callback=finite,
-        help="Seconds for everything: search, fits and report.",
+        help="Seconds from the start of the command to its end. Less than 10 leave "
+        "little for figures; at least 5 are needed.",
     ),
 ]
 Metric = Annotated[

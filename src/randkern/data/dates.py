@@ -1,6 +1,7 @@
 """Dates in columns of tables, as days since 1970."""
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -55,12 +56,12 @@ def dates_as_days(
 
 
 def _are_mostly_dates(column: "pd.Series", dayfirst: bool | None) -> bool:
+    counts = Counter(map(str, column.dropna().tolist()))
     n_dates = 0
-    for value in column.dropna():
-        text = str(value)
+    for text, n in counts.items():
         written = dayfirst is not None and WRITTEN_DATE.match(text) is not None
-        n_dates += written or _ISO.match(text) is not None
-    return 0 < n_dates and n_dates >= int(column.notna().sum()) / 2
+        n_dates += n * (written or _ISO.match(text) is not None)
+    return 0 < n_dates and n_dates >= counts.total() / 2
 
 
 def days_of_texts(

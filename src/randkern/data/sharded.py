@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -53,6 +53,8 @@ from randkern.data.training_data import (
     placed,
     stored_bytes,
 )
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 READING_DASK = "reading Dask collections"
 # Number of values that one task reduces.
@@ -96,6 +98,29 @@ def lazily(
     if width is None:
         return X.map_blocks(call.of_chunk, drop_axis=1, meta=empty)
     return X.map_blocks(call.of_chunk, chunks=(X.chunks[0], (width,)), meta=empty)
+
+
+def by_partition(
+    width: Callable[[Any], int | None],
+    dtype: Callable[[Any], Any] = lambda model: float,
+) -> Callable[[_Method], _Method]:
+    """Decorate a method of rows, whose results for Dask collections are then lazy.
+
+    `width` and `dtype` return those of the results of an estimator, as
+    :func:`lazily` takes them.
+    """
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def of_rows(model: Any, X: Any) -> Any:
+            if is_dask(X):
+                of_model = getattr(model, method.__name__)
+                return lazily(of_model, X, width(model), dtype(model))
+            return method(model, X)
+
+        return cast(_Method, of_rows)
+
+    return decorate
 
 
 @dataclass(frozen=True, eq=False)

@@ -231,6 +231,13 @@ def infer_task(y: np.ndarray) -> Task:
     return "regression" if n_distinct > max_classes else "classification"
 
 
+def may_be_labels(frame: "pd.DataFrame", target: str | None, task: str | None) -> bool:
+    """Return whether the target holds whole numbers that are classes."""
+    if target not in frame.columns or frame[target].dtype.kind not in "iu":
+        return False
+    return (task or infer_task(frame[target].to_numpy())) == "classification"
+
+
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
     shown = ", ".join(map(repr, columns[:50]))
     if len(columns) > 50:
@@ -401,7 +408,7 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
     asked = name in schema.form.numeric
     if isinstance(column.dtype, types.CategoricalDtype) and not asked:
         return column
-    if not asked and not all(isinstance(value, str) for value in values.tolist()):
+    if not asked and types.infer_dtype(values) not in ("string", "empty"):
         return column
     converted = numbers_with_placeholders(name, column, asked=asked)
     if converted is None:
@@ -418,7 +425,8 @@ def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
     """Warn that texts in few cells make categories of a column of numbers."""
     from pandas import to_numeric
 
-    texts = values[to_numeric(values, errors="coerce").isna()]
+    distinct = values.drop_duplicates()
+    texts = values[values.isin(distinct[to_numeric(distinct, errors="coerce").isna()])]
     if len(texts) <= _FEW_TEXTS * len(values):
         shown = ", ".join(map(repr, texts.unique()[:_SHOWN_TEXTS]))
         shown += ", ..." * (texts.nunique() > _SHOWN_TEXTS)

@@ -12,20 +12,20 @@ from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
-from sklearn import datasets as sklearn_datasets
 
 from randkern._extras import import_extra
-from randkern.datasets.frames import dataset_from_frame
+from randkern.datasets.frames import dataset_from_frame, may_be_labels
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableFormat
-from randkern.datasets.tables import TABLE_SUFFIXES, read_table
+from randkern.datasets.tables import TABLE_SUFFIXES, read_table, with_labels_as_written
 
+# Data sets of scikit-learn, and the functions of sklearn.datasets that load them.
 _LOADERS = {
-    "digits": sklearn_datasets.load_digits,
-    "breast-cancer": sklearn_datasets.load_breast_cancer,
-    "diabetes": sklearn_datasets.load_diabetes,
-    "wine": sklearn_datasets.load_wine,
-    "iris": sklearn_datasets.load_iris,
+    "digits": "load_digits",
+    "breast-cancer": "load_breast_cancer",
+    "diabetes": "load_diabetes",
+    "wine": "load_wine",
+    "iris": "load_iris",
 }
 BUNDLED_NAMES = tuple(_LOADERS)
 
@@ -35,7 +35,9 @@ def load_bundled(name: str) -> Dataset:
 
     Digits are images, float32 in [0, 1] (scikit-learn's 0..16 divided by 16).
     """
-    bunch = _LOADERS[name]()
+    from sklearn import datasets
+
+    bunch = getattr(datasets, _LOADERS[name])()
     X, y = bunch.data, bunch.target
     regression, images = name == "diabetes", name == "digits"
     task: Task = "regression" if regression else "classification"
@@ -98,8 +100,10 @@ def fetch_openml(
     (48842, 14)
     """
     import_extra("pandas", "Fetching from openml.org", "data")
+    from sklearn import datasets
+
     try:
-        bunch = sklearn_datasets.fetch_openml(
+        bunch = datasets.fetch_openml(
             name,
             version=version,
             as_frame=True,
@@ -162,7 +166,8 @@ def load_dataset(
         For tables. By default inferred from the target: strings, booleans and two
         different numbers are classes; other numbers are regression targets if they
         have fractions, if more than 100 whole ones are different, or if there are more
-        than 5 but fewer than 5 rows for each; others are classes.
+        than 5 but fewer than 5 rows for each; others are classes. Whole numbers are
+        classes as they are written if some begin with a zero, such as 01.
     form : TableFormat, optional
         For table files: which columns are categories, numbers, or left out, and the
         format of numbers and dates.
@@ -210,8 +215,11 @@ def load_dataset(
         path = Path(text)
         if place is not None and not path.exists() and (place / path).exists():
             path = place / path
+        frame = read_table(path, form)
+        if may_be_labels(frame, target, task):
+            frame = with_labels_as_written(frame, path, str(target), form)
         return dataset_from_frame(
-            read_table(path, form),
+            frame,
             target,
             name=path.name,
             source=str(path),

@@ -263,7 +263,12 @@ def as_texts(column: "pd.Series") -> "pd.Series":
 
     Whole floats, which an integer column with missing values becomes, are integers.
     """
-    return column.astype(object).map(_text, na_action="ignore").astype(object)
+    from pandas.api.types import infer_dtype
+
+    values = column.astype(object)
+    if infer_dtype(values, skipna=True) == "string":
+        return values
+    return values.map(_text, na_action="ignore").astype(object)
 
 
 def _text(value: Any) -> str:
@@ -284,16 +289,21 @@ def numbers_with_placeholders(
     import pandas
 
     texts = as_texts(column)
-    numbers = pandas.to_numeric(texts, errors="coerce")
+    distinct = texts.dropna().drop_duplicates()
+    parsed = pandas.to_numeric(distinct, errors="coerce")
+    different = tuple(distinct[parsed.isna()])
+    if not asked and not all(map(is_placeholder, different)):
+        return None
+    known = dict(zip(distinct, parsed, strict=True))
+    numbers = pandas.to_numeric(texts.map(known, na_action="ignore"))
     odd = texts[numbers.isna() & texts.notna()]
-    different = tuple(odd.drop_duplicates())
     n_numbers = int(numbers.notna().sum())
     if asked and not n_numbers and len(odd):
         raise DataFileError(
             f"column {name!r} cannot be numeric, as it contains no number: "
             f"{cell(column, np.flatnonzero(column.notna()))}"
         )
-    if not asked and (len(odd) >= n_numbers or not all(map(is_placeholder, different))):
+    if not asked and len(odd) >= n_numbers:
         return None
     if different:
         shown = ", ".join(map(repr, different[:_MAX_SHOWN]))

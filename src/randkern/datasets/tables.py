@@ -94,14 +94,7 @@ def read_table(
     0   1.5    m
     """
     path = Path(path)
-    suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
-    if suffix is None:
-        raise ValueError(
-            f"{path}: unsupported extension; expected one of "
-            f"{', '.join(TABLE_SUFFIXES)}" + _ADVICE.get(path.suffix.lower(), "")
-        )
-    kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
-    form = form or TableFormat()
+    kind, form = _kind_of(path), form or TableFormat()
     texts = {*texts, *form.categorical, *form.text}
     if kind in _SEPARATORS:
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
@@ -116,25 +109,64 @@ def read_table(
     return frame.drop(columns=list(form.drop))
 
 
-def _read_text(
-    path: Path, separator: str, form: TableFormat, texts: Collection[str]
+def with_labels_as_written(
+    frame: "pd.DataFrame", path: Path, target: str, form: TableFormat | None
 ) -> "pd.DataFrame":
+    """Return the table of a text file with 01 instead of 1 in a column, if it has such.
+
+    Whole numbers with leading zeros are labels.
+    """
+    kind, form = _kind_of(path), form or TableFormat()
+    if kind in _SEPARATORS:
+        written = _read_text(path, _SEPARATORS[kind], form, (), only=target)
+        labels = written.iloc[:, 0].str.strip()
+    elif kind in _JSON_LINES:
+        labels = as_texts(_read_json_lines(path)[target])
+    else:
+        return frame
+    if not labels.str.match(r"[+-]?0\d").any():
+        return frame
+    return frame.assign(**{target: labels.to_numpy()})
+
+
+def _kind_of(path: Path) -> str:
+    """Return the suffix of a table's name, without that of its compression."""
+    suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
+    if suffix is None:
+        raise ValueError(
+            f"{path}: unsupported extension; expected one of "
+            f"{', '.join(TABLE_SUFFIXES)}" + _ADVICE.get(path.suffix.lower(), "")
+        )
+    return suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
+
+
+def _read_text(
+    path: Path,
+    separator: str,
+    form: TableFormat,
+    texts: Collection[str],
+    only: str | None = None,
+) -> "pd.DataFrame":
+    """Read a CSV file, or a column of one that has been read."""
     pandas = import_extra("pandas", "Reading a CSV file", "data")
     try:
         if form.decimal == separator:
             with open_data(path) as stream:
                 separator = ";" if b";" in stream.readline() else separator
-        with open_data(path) as stream:
-            _check_rows(path, stream, separator)
+        if only is None:
+            with open_data(path) as stream:
+                _check_rows(path, stream, separator)
         with open_data(path) as stream:
             # Texts that are yet to be stripped are read as they are.
-            types = str if form.strip else dict.fromkeys(texts, str)
+            as_written = form.strip or only is not None
+            types = str if as_written else dict.fromkeys(texts, str)
             # Without index_col=False, pandas takes the first column for row names
             # if rows end in a separator.
             return pandas.read_csv(
                 stream,
                 sep=separator,
                 index_col=False,
+                usecols=None if only is None else lambda name: name.strip() == only,
                 low_memory=False,
                 encoding="utf-8-sig",
                 dtype=types,

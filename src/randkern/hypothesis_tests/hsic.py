@@ -11,6 +11,7 @@ for characteristic kernels, such as the Gaussian, only then.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +19,13 @@ import numpy as np
 
 from randkern._random import root_stream
 from randkern._validation import check_count
-from randkern.hypothesis_tests.permutations import check_level, power_of, pvalue_of
-from randkern.hypothesis_tests.rows import Sample, features_for
+from randkern.hypothesis_tests.permutations import (
+    check_level,
+    permuted_rows,
+    power_of,
+    pvalue_of,
+)
+from randkern.hypothesis_tests.rows import CHUNK_ROWS, Sample, features_for
 from randkern.kernels import Kernel
 
 
@@ -75,7 +81,8 @@ def hsic_test(
     :math:`H = I - 11^\top/n`. Its distribution under the hypothesis is that for
     randomly permuted rows of Y; rows are permuted within chunks of 4,096, so that all
     permutations are summed in the same pass, and the test has its level for all kernels
-    and numbers of rows. It takes 2 n D² operations per permutation.
+    and numbers of rows. It takes 2 n D² operations per permutation; where n × n kernel
+    values are fewer, as those of the exact kernels, of the order of n².
 
     Parameters
     ----------
@@ -128,33 +135,86 @@ def hsic_test(
     of_x = features_for(kernel_x, n_components, (first,), stream.child("x"))
     of_y = features_for(kernel_y, n_components, (second,), stream.child("y"))
     generator = stream.child("permutations").generator()
-    cross: Any = 0.0
-    sum_x: Any = 0.0
-    sum_y: Any = 0.0
-    for Z, V in zip(first.features(of_x), second.features(of_y), strict=True):
-        orders = [np.arange(len(V))]
-        orders += [generator.permutation(len(V)) for _ in range(n_permutations)]
-        cross = cross + np.stack([Z.T @ V[order] for order in orders])
-        sum_x, sum_y = sum_x + Z.sum(axis=0), sum_y + V.sum(axis=0)
-    mean_x, mean_y = sum_x / n, sum_y / n
-    covariances = cross / n - np.outer(mean_x, mean_y)
-    statistics = (covariances**2).sum(axis=(1, 2))
-    statistic, null = float(statistics[0]), statistics[1:]
-    resolution = 1e-26 * float((cross[0] ** 2).sum()) / n**2
-    # To first order, the statistic varies as the mean of twice these values.
-    influence = np.concatenate(
-        [
-            (((Z - mean_x) @ covariances[0]) * (V - mean_y)).sum(axis=1)
-            for Z, V in zip(first.features(of_x), second.features(of_y), strict=True)
-        ]
+    orders = permuted_rows(n, n_permutations, generator, CHUNK_ROWS)
+    width_x, width_y = (len(f.get_feature_names_out()) for f in (of_x, of_y))
+    # An order takes n² random entries of a kernel or n D² operations on features, and
+    # the covariances of a few hundred orders are in memory, but only two kernels.
+    size = width_x * width_y
+    kernels_are_smaller = _ENTRY_COST * n < size and n**2 < _ENTRY_COST * size
+    products = _of_kernels if kernels_are_smaller else _of_features
+    terms = products(
+        lambda: first.features(of_x), lambda: second.features(of_y), orders
     )
-    deviation = 2 * float(np.sqrt(influence.var() / n))
+    statistic, null = float(terms.statistics[0]), terms.statistics[1:]
+    # To first order, the statistic varies as the mean of twice the influences.
+    deviation = 2 * float(np.sqrt(terms.influences.var() / n))
     return HSICResult(
         statistic=statistic,
-        pvalue=pvalue_of(statistic, null, resolution),
+        pvalue=pvalue_of(statistic, null, terms.resolution),
         power=power_of(statistic, null, deviation, level),
         level=level,
         null_distribution=null,
         kernel_x=of_x.kernel_,
         kernel_y=of_y.kernel_,
     )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What the test needs of all orders of the rows of Y, the observed one first."""
+
+    statistics: np.ndarray
+    influences: np.ndarray  # of the rows, on the observed statistic
+    resolution: float  # of rounding errors
+
+
+#: Reads the features of a sample in chunks, from the first one on.
+_Chunks = Callable[[], Iterator[np.ndarray]]
+
+# An operation on random entries of a matrix takes as long as so many of a product.
+_ENTRY_COST = 64
+
+
+def _of_features(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
+    """Sum covariances of features, in two passes, and all orders in the first."""
+    cross: Any = 0.0
+    sum_x: Any = 0.0
+    sum_y: Any = 0.0
+    n = 0
+    for Z, V, permuted in zip(X(), Y(), orders, strict=True):
+        cross = cross + np.stack([Z.T @ V[order] for order in permuted])
+        sum_x, sum_y = sum_x + Z.sum(axis=0), sum_y + V.sum(axis=0)
+        n += len(Z)
+    mean_x, mean_y = sum_x / n, sum_y / n
+    covariances = cross / n - np.outer(mean_x, mean_y)
+    influences = [
+        (((Z - mean_x) @ covariances[0]) * (V - mean_y)).sum(axis=1)
+        for Z, V in zip(X(), Y(), strict=True)
+    ]
+    return _Terms(
+        (covariances**2).sum(axis=(1, 2)),
+        np.concatenate(influences),
+        1e-26 * float((cross[0] ** 2).sum()) / n**2,
+    )
+
+
+def _of_kernels(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
+    """Sum products of centred kernel values, all in memory: the same terms."""
+    Z, V = np.concatenate(list(X())), np.concatenate(list(Y()))
+    n = len(Z)
+    starts = range(0, n, CHUNK_ROWS)
+    chunks = [start + rows for start, rows in zip(starts, orders, strict=True)]
+    K, L = Z @ Z.T, V @ V.T
+    resolution = 1e-26 * float(np.vdot(K, L)) / n**2
+    K, L = _centered(K), _centered(L)
+    statistics = [
+        float(np.vdot(K, L[np.ix_(order, order)])) / n**2
+        for order in np.concatenate(chunks, axis=1)
+    ]
+    return _Terms(np.array(statistics), (K * L).sum(axis=1) / n, resolution)
+
+
+def _centered(K: np.ndarray) -> np.ndarray:
+    """Return H K H with H = I − 11ᵀ/n."""
+    means = K.mean(axis=0)
+    return K - means - means[:, None] + means.mean()

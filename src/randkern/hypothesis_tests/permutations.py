@@ -38,6 +38,19 @@ def random_subsets(
         left = left - taken
 
 
+def permuted_rows(
+    n_rows: int, n_permutations: int, generator: np.random.Generator, chunk_rows: int
+) -> Iterator[np.ndarray]:
+    """Yield orders (1 + n_permutations, m) of the rows of each chunk.
+
+    The first leaves them where they are; the others permute them within the chunk.
+    """
+    for start in range(0, n_rows, chunk_rows):
+        length = min(chunk_rows, n_rows - start)
+        permuted = [generator.permutation(length) for _ in range(n_permutations)]
+        yield np.stack([np.arange(length), *permuted])
+
+
 def check_level(level: Any) -> float:
     """Return the level of a test; raise unless it is between 0 and 1."""
     if not (isinstance(level, Real) and 0 < float(level) < 1):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GroupKFold
 
 from randkern._random import Stream
 from randkern._validation import Array
@@ -333,6 +332,8 @@ def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
 
 def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
     """Split rows into training and held-out rows, with equal rows on the same side."""
+    from sklearn.model_selection import GroupKFold
+
     X = ops_of(rows.X).to_host(rows.X)
     groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
     n_folds = min(5, int(groups.max()) + 1)

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy import stats
 from scipy.special import expit, gammaln, roots_hermitenorm
-from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn
@@ -629,8 +629,8 @@ def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3."""
     ops, k = ops_of(means), means.shape[1]
     # Moved to the centres of intervals, away from 0.
-    points = qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
-    points = norm.ppf(points)
+    points = stats.qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
+    points = stats.norm.ppf(points)
     points = ops.float64_like(points, means)
     out = ops.float64_zeros(means.shape, means)
     for rows in row_blocks(len(means), _ROWS_OF_CLASSES):

@@ -16,7 +16,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import norm
+from scipy import stats
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
@@ -129,7 +129,7 @@ def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray
     if sample.weight is not None and to_host(sample.weight).any():
         Y = Y[to_host(sample.weight) > 0]
     medians = np.median(Y, axis=0)
-    deviations = np.median(np.abs(Y - medians), axis=0) / norm.ppf(0.75)
+    deviations = np.median(np.abs(Y - medians), axis=0) / stats.norm.ppf(0.75)
     # More than half of the targets may be equal, or all of them.
     deviations = np.where(deviations > 0, deviations, Y.std(axis=0))
     return medians, np.where(deviations > 0, deviations, 1.0)
@@ -413,7 +413,7 @@ class GaussianProcess(FeatureModel):
         the results are moved back.
         """
 
-        def there(rows: Any) -> Any:
+        def on_its_device(rows: Any) -> Any:
             to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
             moved = rows.to(like.device) if is_tensor(like) else to_host(rows)
             values = function(moved)
@@ -422,7 +422,7 @@ class GaussianProcess(FeatureModel):
             return back(values, rows)
 
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
-        return mapped_rows(method, X, there if moves else function, width)
+        return mapped_rows(method, X, on_its_device if moves else function, width)
 
     def _moments(self, X: Rows) -> tuple[Any, Any]:
         """Return means of every f at checked rows, (n, k), and their variances.

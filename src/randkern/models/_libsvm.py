@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC, SVR
 
 from randkern._warnings import warn
 
@@ -47,13 +46,14 @@ def fit_margin(
     The dual variables are at most `upper`, (n,). With `epsilon`, `y` holds targets, and
     the tube of regression is fitted. At most `max_iter` times n iterations are run.
     """
+    from sklearn.svm import SVC, SVR
+
     used = np.flatnonzero(upper)
     if len(used) < len(upper):
         gram, y = gram[np.ix_(used, used)], y[used]
     limits, n = upper[used], max(len(used), 1)
     if epsilon is None and abs(y.sum()) == len(y):  # rows of one class
-        sign = float(y[0]) if len(y) else 0.0
-        return ExactMargin(0 * upper, sign, 0.0, 0.0, 0)
+        return ExactMargin(0 * upper, float(y[:1].sum()), 0.0, 0.0, 0)
     options: dict[str, Any] = {
         "kernel": "precomputed",
         "C": 1.0,
@@ -88,11 +88,10 @@ def fit_margin(
             break
         violation *= _TIGHTER
     if gap > tol and passes < max_iter:  # scikit-learn warns of max_iter
-        advice = ", or set fit_intercept=False" if epsilon is None else ""
         warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
             "stores kernel values in single precision, which limits the accuracy at a "
-            f"large C; raise tol, lower C{advice}.",
+            f"large C; raise tol, lower C{', or no intercept' * (epsilon is None)}.",
             ConvergenceWarning,
         )
     out = np.zeros(len(upper))

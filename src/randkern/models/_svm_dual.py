@@ -373,14 +373,13 @@ class SVMDual:
         """
         if is_tensor(self.signs):
             self._update(self.weights)
-        generator = stream.generator()
-        for _ in range(_MAX_SHIFTS):
-            if is_tensor(self.signs):
+            for _ in range(_MAX_SHIFTS):
                 self.n_rounds += self._follow_newton(report)
-            else:
-                self._descend(tol, max_iter, generator, report)
-            if self.is_stopped or not self._shifted(tol):
-                break
+                if self.is_stopped or self._is_settled(tol):
+                    break
+                self._shift()
+        else:
+            self._descend(tol, max_iter, stream.generator(), report)
         if is_tensor(self.signs):
             reason = "Newton's method came no nearer; raise tol, or lower C."
         else:
@@ -388,13 +387,16 @@ class SVMDual:
                 f"max_iter={max_iter} passes came no nearer; raise max_iter or tol, or "
                 "lower C."
             )
-        if self._is_reached(tol):
+        if self._is_solved(tol):
             reason = (
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
-        if (self.gap > tol).any() and not self.is_stopped:
+        gap = float((self.gap + self._excess).max())
+        if not self.is_stopped and (
+            (self.gap > tol).any() or not self._is_settled(tol)
+        ):
             warn(
-                f"the duality gap is {float(self.gap.max()):.2g} of the objective, "
+                f"the duality gap is {gap:.2g} of the objective, "
                 f"above tol={tol:g}: {reason}",
                 ConvergenceWarning,
             )
@@ -420,19 +422,25 @@ class SVMDual:
         """The weights of the column of ones, Σ_i α_i y_i."""
         return self.weights[:, self.features.n_components - 1]
 
-    def _shifted(self, tol: float) -> bool:
-        """Move on to the next intercepts; return False if they have settled."""
+    @property
+    def _excess(self) -> np.ndarray:
+        """By how much, relative to the objective, the dual may exceed its maximum.
+
+        That is because Σ_i α_i y_i is not 0 yet.
+        """
         if not self.has_intercept:
-            return False
-        last = self._last
-        # By this much, relative to the objective, may the dual exceed its maximum.
-        excess = abs(last) * (1 + abs(self.intercept)) / self._size
-        if bool((excess <= tol + self._rounding).all()):
-            return False
+            return 0.0 * self.gap
+        return abs(self._last) * (1 + abs(self.intercept)) / self._size
+
+    def _is_settled(self, tol: float) -> bool:
+        """Return whether the intercepts, if there are any, need not change."""
+        return bool((self._excess <= tol + self._rounding).all())
+
+    def _shift(self) -> None:
+        """Move on to the next intercepts."""
         self.shift = self.intercept
         self.targets = 1 - self.signs * self.shift
         self._update(self.weights)
-        return True
 
     def _update(self, weights: np.ndarray) -> None:
         """Set the weights, in float64, and the gaps."""
@@ -455,8 +463,9 @@ class SVMDual:
         bounds = self.upper @ ops.asarray(self.alpha > 0, self.alpha)
         self._rounding = error * squares**0.5 * bounds / objective
 
-    def _is_reached(self, tol: float) -> bool:
-        return bool((self.gap <= tol + self._rounding).all())
+    def _is_solved(self, tol: float) -> bool:
+        is_reached = bool((self.gap <= tol + self._rounding).all())
+        return is_reached and self._is_settled(tol)
 
     # -- coordinate descent ------------------------------------------------------------
 
@@ -467,26 +476,36 @@ class SVMDual:
         generator: np.random.Generator,
         report: Callable[[int], bool],
     ) -> None:
-        """Descend along coordinates, and by Newton's method if that is slow."""
+        """Descend along coordinates, and by Newton's method if that is slow.
+
+        Intercepts change as soon as the gap is no larger than the error that is due to
+        them.
+        """
         is_small = len(self.signs) * self.features.width <= _FEW_ENTRIES
         tolerance = _FIRST_TOLERANCE
         newton_round = _NEWTON_ROUND if is_small else _LATER * _NEWTON_ROUND
         working = np.flatnonzero(self.upper)
         if self.features.cached is None and len(working) > _FIRST_ROWS:
             working = np.sort(generator.choice(working, _FIRST_ROWS, replace=False))
-        for number in range(1, max(max_iter - self.n_rounds, 1) + 1):
+        first_newton_round = newton_round
+        n_same = 0  # rounds with the same intercepts
+        while self.n_rounds < max_iter:
             self.n_rounds += 1
+            n_same += 1
             self._descend_along(working, tolerance, generator)
-            is_due = number == newton_round
-            if is_due or self._is_reached(tol):
+            is_due = n_same == newton_round
+            if is_due or self._is_solved(tol):
                 self._go_on_in_float64(tol)
                 if is_due or is_small:
                     newton_round *= _LATER
                     if self._may_follow_newton():
                         self._follow_newton()
             self.is_stopped = report(self.n_rounds)
-            if self.is_stopped or self._is_reached(tol):
+            if self.is_stopped or self._is_solved(tol):
                 break
+            if not self._is_settled(tol) and self.gap.max() <= self._excess.max():
+                self._shift()
+                n_same, newton_round = 0, first_newton_round
             errors = self._errors()
             tolerance = min(tolerance, _SHARE * float(errors.max()))
             if self.features.cached is None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import (
     check_classification_targets,
@@ -31,7 +30,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import check_targets
 from randkern.data.reading import predicted_rows
-from randkern.data.sharded import is_dask, lazily
+from randkern.data.sharded import by_partition
 
 # Up to this many different integers count as labels if they might also be targets.
 _MAX_CLASSES = 20
@@ -69,6 +68,8 @@ class RealTargets:
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
+        from sklearn.metrics import r2_score
+
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
@@ -198,6 +199,11 @@ class SeenLabels:
     like: Any
 
 
+def _dtype_of_labels(classifier: Any) -> Any:
+    classes = classifier.classes_
+    return ops_of(classes).numpy_dtype(classes)
+
+
 class ClassLabels:
     """Mixin for classifiers: reads labels, and computes the weights of classes."""
 
@@ -291,6 +297,7 @@ class ClassLabels:
             totals = np.ones(len(classes)) if totals is None else np.array(totals)
             self._class_weights = self._weights_by_class(totals)
 
+    @by_partition(width=lambda model: None, dtype=_dtype_of_labels)
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,).
 
@@ -299,9 +306,6 @@ class ClassLabels:
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Results of Dask collections are lazy, and tensors give tensors.
         """
-        if is_dask(X):
-            dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
-            return lazily(self.predict, X, None, dtype)
         return self._labels(self._class_values(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -315,6 +319,8 @@ class ClassLabels:
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
+        from sklearn.metrics import accuracy_score
+
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from randkern.backend.namespace import ops_of
-from randkern.data.sharded import is_dask, lazily
+from randkern.data.sharded import by_partition, is_dask, lazily
 
 # Bounds of the logarithm of a temperature.
 _MIN_LOG, _MAX_LOG = -7.0, 7.0
@@ -30,6 +30,10 @@ def _has_probabilities(estimator: Any) -> bool:
     if not estimator._calibrates:
         raise AttributeError(estimator._uncalibrated)
     return True
+
+
+def _n_classes(classifier: Any) -> int:
+    return len(classifier.classes_)
 
 
 class LogitsOfDecisions:
@@ -81,6 +85,7 @@ class LogitsOfDecisions:
         )
 
     @available_if(_has_probabilities)
+    @by_partition(width=_n_classes)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes).
 
@@ -89,8 +94,6 @@ class LogitsOfDecisions:
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Results of Dask collections are lazy, and tensors give tensors.
         """
-        if is_dask(X):
-            return lazily(self.predict_proba, X, len(self.classes_))
         values = self._logits(X)
         ops = ops_of(values)
         if values.ndim == 1:
@@ -98,6 +101,7 @@ class LogitsOfDecisions:
         return ops.special.softmax(values, 1)
 
     @available_if(_has_probabilities)
+    @by_partition(width=_n_classes)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes).
 
@@ -106,8 +110,6 @@ class LogitsOfDecisions:
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Results of Dask collections are lazy, and tensors give tensors.
         """
-        if is_dask(X):
-            return lazily(self.predict_log_proba, X, len(self.classes_))
         values = self._logits(X)
         ops = ops_of(values)
         if values.ndim == 1:

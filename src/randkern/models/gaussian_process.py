@@ -167,20 +167,20 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Notes
     -----
-    Learning starts from the given lengthscales, and from a quarter and four times
+    Learning starts from the kernel's lengthscales, and from a quarter and four times
     these, with the scale and noise that suit the targets, in any unit. If there is one
     lengthscale per column, the last start has a quarter of those of columns that
     correlate with the targets, in value or in distance from the mean. L-BFGS-B
     maximises the exact likelihood of 300 rows from each, and that of 500 to 1,000 rows
-    on features from the best. The ends and the starts are then compared by the
-    likelihood of all rows, each at its best scale and noise (from one
-    eigendecomposition), and L-BFGS-B continues from the best, so that the result is no
-    less likely than any of them, nor than a constant. There it stops when two steps
-    gain less than 10⁻⁴ of log likelihood, or 10⁻⁴ per row if evaluations are expensive,
-    or after 6·10¹¹ operations and at least 10 evaluations. If evaluations are
-    expensive, it uses sums in single precision, if the noise is large enough for them,
-    and estimated gradients. A :class:`~sklearn.exceptions.ConvergenceWarning` tells of
-    an end on a bound, before a maximum, or at a process of negligible variance.
+    on features from the best. Results and starts are then compared by the likelihood of
+    all rows, each at its best scale and noise (from one eigendecomposition), and
+    L-BFGS-B continues from the best. The final likelihood is thus no lower than that of
+    any start, nor than that of a constant. L-BFGS-B stops when two steps gain less than
+    10⁻⁴ of log likelihood (10⁻⁴ per row if evaluations are expensive), or after 6·10¹¹
+    operations and at least 10 evaluations. If evaluations are expensive, it uses
+    estimated gradients, and sums in single precision if the noise is large enough. A
+    :class:`~sklearn.exceptions.ConvergenceWarning` reports a result on a bound, before
+    a maximum, or a process of negligible variance.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
-from sklearn.metrics import d2_pinball_score
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
@@ -384,6 +383,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         sample_weight : array of shape (n,), optional
             Weights of the rows in the means.
         """
+        from sklearn.metrics import d2_pinball_score
+
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         scores = [
             d2_pinball_score(y, values, sample_weight=weight, alpha=quantile)

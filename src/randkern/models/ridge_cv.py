@@ -9,10 +9,8 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy import stats
 from sklearn.base import is_classifier
-from sklearn.metrics import check_scoring, get_scorer_names
-from sklearn.model_selection import check_cv
 
 from randkern._fitting import forget
 from randkern._memory import check_memory
@@ -53,7 +51,7 @@ class _ChoosesAlpha(RidgeModel):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RidgeModel._parameter_constraints,
         "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
-        "scoring": [StrOptions(set(get_scorer_names())), callable, None],
+        "scoring": [str, callable, None],
         "cv": [StrOptions({"gcv"}), "cv_object"],
     }
 
@@ -134,7 +132,7 @@ class _ChoosesAlpha(RidgeModel):
         self.cv_results_ = {
             "param_alpha": alphas,
             "mean_test_score": cells.scores,
-            "rank_test_score": rankdata(-cells.scores, method="min").astype(int),
+            "rank_test_score": stats.rankdata(-cells.scores, method="min").astype(int),
         }
         self.best_score_ = cells.best_score
 
@@ -169,6 +167,8 @@ class _ChoosesAlpha(RidgeModel):
 
     def _check_cv(self) -> None:
         """Raise for `cv` or scorers that do not apply."""
+        from sklearn.metrics import check_scoring
+
         if isinstance(self.cv, np.ndarray):  # has no truth value
             raise ValueError(
                 "cv must be None, 'gcv', an integer, a splitter or a list of splits, "
@@ -282,7 +282,7 @@ class _ChoosesAlpha(RidgeModel):
                 "be too small for scoring, or the targets too large."
             )
         table["mean_test_score"] = reported
-        table["rank_test_score"] = rankdata(-finite, method="min").astype(int)
+        table["rank_test_score"] = stats.rankdata(-finite, method="min").astype(int)
         self.cv_results_ = table
         self.alpha_ = float(table["param_alpha"][best])
         self.best_score_ = float(reported[best])
@@ -300,6 +300,8 @@ class _ChoosesAlpha(RidgeModel):
 
         For targets divided by `scale`, and for the user's: shape (2, n_alphas).
         """
+        from sklearn.metrics import check_scoring
+
         values = np.empty((np.size(self.alphas), *original.shape))
         for rows, part in predictions:
             values[:, rows] = _on_host(part)
@@ -323,6 +325,8 @@ class _ChoosesAlpha(RidgeModel):
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
+        from sklearn.model_selection import check_cv
+
         if self.cv is None or self.cv == "gcv":
             return []
         y, numbers = self._original_targets(rows.Y), np.arange(rows.n_rows)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
-from sklearn.model_selection import StratifiedKFold
 
 from randkern._fitting import all_or_nothing, forget, remember
 from randkern._memory import check_memory
@@ -320,6 +319,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         self, X: Any, y: Any, sample_weight: Any, rows: Any, report: FitReport
     ) -> float:
         """Return the temperature of decision values for held-out folds."""
+        from sklearn.model_selection import StratifiedKFold
+
         if not rows.in_memory or is_tensor(rows.Y):
             raise ValueError(
                 "probability=True fits folds of the rows and needs arrays in memory, "
@@ -335,8 +336,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "with 1 row; use probability=False, or more rows."
             )
         # Beside what this fit keeps, and a copy of the rows of a fold.
-        kept = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
-        limit = max(1, self._memory_for(rows) - kept)
+        resident = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
+        limit = max(1, self._memory_for(rows) - resident)
         fold = clone(self).set_params(probability=False, memory_limit=limit)
         forget(fold, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy import stats
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
-from scipy.stats import gamma
 
 from randkern._random import Stream
 from randkern._validation import Array, Rows, check_choice
@@ -147,7 +147,7 @@ class Distribution:
         """Return the mixing factors of rows from points of the open unit cube."""
         if self.mixing is None:
             return np.ones(len(points))
-        variables = gamma.ppf(points[:, -1], self.mixing.parameter)
+        variables = stats.gamma.ppf(points[:, -1], self.mixing.parameter)
         return self.mixing.factors(variables)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
+from scipy import stats
 
 from randkern._validation import Array, Rows
 from randkern.backend.blas import one_thread_if_short
@@ -215,7 +215,7 @@ class QuasiMonteCarlo(Stored):
     def _points(self) -> np.ndarray:
         """Return one point of the open unit cube per draw."""
         first = self.first_dimension
-        sampler = qmc.Sobol(
+        sampler = stats.qmc.Sobol(
             first + self.distribution.dimensions(self.width),
             scramble=True,
             bits=_BITS,

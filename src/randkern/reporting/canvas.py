@@ -47,7 +47,7 @@ def new_panels(height: float, n_panels: int) -> tuple[Figure, Any]:
     return figure, panels
 
 
-def some_rows(n: int) -> np.ndarray:
+def shown_rows(n: int) -> np.ndarray:
     """Return the rows of n that are drawn as points."""
     return np.linspace(0, n - 1, min(n, _MAX_POINTS)).astype(int)
 

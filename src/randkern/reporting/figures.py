@@ -26,6 +26,8 @@ _MAX_COLUMNS = 15
 # Partial dependence is drawn of at most so many columns, if they have this share in
 # the variance of predictions, at so many of their values.
 _MAX_EFFECTS, _MIN_SHARE, _GRID = 4, 0.01, 20
+#: Predictions of each row for partial dependence.
+POINTS_OF_EFFECTS = _MAX_EFFECTS * _GRID
 # Of a column of categories, the most frequent, by names of so many letters.
 _MAX_CATEGORIES, _MAX_LETTERS = 8, 16
 # A change of the error by less than this share is little.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,8 +22,9 @@ from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
 from randkern.reporting.scores import (
     COVERAGE,
-    TREES,
     EvaluatedModel,
+    always,
+    not_fitted,
     root_mean_square,
     share_text,
 )
@@ -36,21 +38,31 @@ if TYPE_CHECKING:
 
 # Rows of the largest exact fit of a learning curve, by least squares and of logistic
 # regression, which solves many systems; how often they are halved; rows for the errors.
-_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1500
+_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1000
 _HALVINGS = 4
 _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
-_FEW_ROWS = 150
+_FEW_ROWS = 100
+# Seconds of a figure of known numbers, of all fits of a learning curve, and of
+# importances, with a share of the time limit of the model.
+_QUICK, _CURVE_SECONDS, _EFFECTS_SECONDS, _EFFECTS_SHARE = 0.2, 2.0, 1.0, 0.04
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
+
+
+def _four_digits(value: float) -> str:
+    """Return 3986 rather than 3986., and 272.0 rather than 272."""
+    return f"{value:#.4g}".removesuffix(".")
+
+
 #: Names of scores, and their texts.
 SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
     "error": ("misclassified", "{:.2%}".format),
     "log_loss": ("log loss", "{:.4f}".format),
     "auc": ("AUC", share_text),
-    "rmse": ("root mean squared error", "{:#.4g}".format),
-    "mae": ("mean absolute error", "{:#.4g}".format),
+    "rmse": ("root mean squared error", _four_digits),
+    "mae": ("mean absolute error", _four_digits),
     "r2": ("R²", share_text),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}".format),
 }
@@ -58,21 +70,37 @@ SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure of a report, and what it shows; without `svg` it could not be drawn."""
+    """A figure of a report, and what it shows; without `svg` it could not be drawn.
+
+    It `is_late` if there was no time for it.
+    """
 
     heading: str
     caption: str
     svg: str | None = None
+    is_late: bool = False
 
 
-def panels(evaluated: EvaluatedModel, target: str) -> list[Panel]:
+#: The heading of a figure, what draws it, and about how many seconds that takes.
+_Figure = tuple[str, Callable[[], canvas.Drawing | None], float]
+
+
+def panels(
+    evaluated: EvaluatedModel,
+    target: str,
+    in_time: Callable[[float], bool] = always,
+) -> list[Panel]:
     """Return the figures of a report, in their order.
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
-    scores do not depend on it. `target` is the name of the column that is predicted.
+    scores do not depend on it. One is late if `in_time` says that the seconds that it
+    takes are not left. `target` is the name of the column that is predicted.
     """
     drawn = []
-    for heading, draw in _drawings(evaluated, target):
+    for heading, draw, seconds in _drawings(evaluated, target):
+        if not in_time(seconds):
+            drawn.append(Panel(heading, "", is_late=True))
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # from fits to few rows
@@ -92,16 +120,14 @@ def panels(evaluated: EvaluatedModel, target: str) -> list[Panel]:
     return drawn
 
 
-def _drawings(
-    evaluated: EvaluatedModel, target: str
-) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
-    """Return the headings of figures, and what draws them."""
-    model, evaluation, (X, y) = evaluated.model, evaluated.evaluation, evaluated.test
+def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
+    """Yield the figures of a report, the quickest ones first."""
+    model, evaluation = evaluated.model, evaluated.evaluation
     rows, _ = evaluated.train  # of which there are more than of the others
-    few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
+    n, few = len(rows), rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
     def importances() -> canvas.Drawing:
-        return figures.importances(list(X.columns), model.feature_importances_)
+        return figures.importances(list(rows.columns), model.feature_importances_)
 
     def effects() -> canvas.Drawing | None:
         return figures.effects(model, few, model.feature_importances_, target)
@@ -111,12 +137,30 @@ def _drawings(
         if len(errors) < 2:
             return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        sizes, n_rows = list(errors), len(evaluated.train[1])
-        return figures.learning_curve(sizes, list(errors.values()), unit, n_rows)
+        return figures.learning_curve(list(errors), list(errors.values()), unit, n)
 
-    of_predictions: list[tuple[str, Callable[[], canvas.Drawing | None]]]
+    for heading, draw in _of_predictions(evaluated, target):
+        yield heading, draw, _QUICK
+    share = min(n / _MAX_LOGISTIC_ROWS, 1.0)
+    seconds = 0.0
+    if evaluated.importances is None:
+        seconds = (_EFFECTS_SECONDS + _EFFECTS_SHARE * model.time_limit) * share
+    yield "Which columns matter", importances, _QUICK + seconds
+    seconds = math.inf
+    if evaluated.importances is not None:
+        seconds = evaluation.seconds_per_row or 0.0
+        seconds *= len(few) * figures.POINTS_OF_EFFECTS
+    yield "How predictions depend on columns", effects, _QUICK + seconds
+    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
+
+
+def _of_predictions(
+    evaluated: EvaluatedModel, target: str
+) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
+    """Return the figures of predictions for test rows, and what draws them."""
+    model, evaluation, (_, y) = evaluated.model, evaluated.evaluation, evaluated.test
     if is_classifier(model):
-        of_predictions = [
+        return [
             ("ROC curve", partial(quality.roc, model, evaluation, y)),
             (
                 "Precision and recall",
@@ -125,23 +169,13 @@ def _drawings(
             ("Calibration", partial(quality.calibration, model, evaluation, y)),
             ("Which classes are mistaken", partial(quality.confusion, evaluation, y)),
         ]
-    else:
-        of_predictions = [
-            (
-                "Predictions and truth",
-                partial(quality.agreement, evaluation, y, target),
-            ),
-            ("Residuals", partial(quality.residuals, evaluation, y, target)),
-            (
-                "Coverage by size of the prediction",
-                partial(quality.interval_coverage, evaluation, y, target),
-            ),
-        ]
     return [
-        *of_predictions,
-        ("Which columns matter", importances),
-        ("How predictions depend on columns", effects),
-        ("What more rows would bring", curve),
+        ("Predictions and truth", partial(quality.agreement, evaluation, y, target)),
+        ("Residuals", partial(quality.residuals, evaluation, y, target)),
+        (
+            "Coverage by size of the prediction",
+            partial(quality.interval_coverage, evaluation, y, target),
+        ),
     ]
 
 
@@ -158,13 +192,14 @@ def contents(
     the model.
     """
     model = evaluated.model
+    trials = model.leaderboard_.sort_values("error", kind="stable")
     return {
         "title": title,
         "version": randkern.__version__,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "seed": model.random_state,
-        "no_trees": bool(evaluated.others) and TREES not in evaluated.others,
+        "not_fitted": not_fitted(evaluated),
         "summary": summary,
         "most_columns": _MAX_COLUMNS,
         "n_test": len(evaluated.test[1]),
@@ -172,8 +207,9 @@ def contents(
         "held_out": evaluated.held_out,
         "verdict": evaluated.verdict,
         "names": ["this model", *evaluated.others],
-        "panels": figures,
-        "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
+        "panels": [panel for panel in figures if not panel.is_late],
+        "late": [panel.heading for panel in figures if panel.is_late],
+        "trials": trials.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
         "cost": _cost(evaluated),
     }

@@ -25,7 +25,7 @@ from randkern.reporting.canvas import (
     as_svg,
     new_axes,
     plain,
-    some_rows,
+    shown_rows,
 )
 from randkern.reporting.scores import COVERAGE, Evaluation, share_text
 
@@ -36,7 +36,7 @@ _MAX_GROUPS, _MIN_GROUP = 10, 20
 
 def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the held-out targets of a regression against their predictions."""
-    few = some_rows(len(y))
+    few = shown_rows(len(y))
     predictions = evaluation.predictions[few]
     figure, axes = new_axes(3.2)
     if evaluation.intervals is not None:
@@ -48,20 +48,20 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
             fmt="none",
             ecolor=PALE,
             elinewidth=0.6,
-            label="90 % interval",
+            label="90% interval",
         )
     axes.plot(predictions, y[few], ".", color=ACCENT, markersize=3, label="rows")
     axes.axline((predictions.mean(),) * 2, slope=1, color=INK, linewidth=0.8)
     predicted = f"predicted {plain(target)}"
     axes.set(xlabel=predicted, ylabel=f"{plain(target)} of rows held out")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left")  # where a good model has no rows
     r2 = share_text(evaluation.scores["r2"])
     return as_svg(figure), f"R² = {r2} on rows that the model has not seen."
 
 
 def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the residuals of held-out rows against their predictions."""
-    few, errors = some_rows(len(y)), y - evaluation.predictions
+    few, errors = shown_rows(len(y)), y - evaluation.predictions
     figure, axes = new_axes(2.7)
     predictions = evaluation.predictions[few]
     axes.plot(predictions, errors[few], ".", color=ACCENT, markersize=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ COVERAGE = 0.9
 #: The name of boosted trees among the baselines, and their share of the time limit.
 TREES = "boosted trees"
 _TREES_SHARE = 0.1
+# The most rows for the linear model, and its seconds per row and column.
+_LINEAR_ROWS, _LINEAR_CELL = 50_000, 3e-6
 # Other models are far better with an error below this share of a model's.
 _FAR_BETTER = 0.8
 
@@ -77,6 +79,14 @@ class EvaluatedModel:
     held_out: str = ""
 
     @property
+    def importances(self) -> np.ndarray | None:
+        """The shares of columns, None as long as nobody has asked the model for them.
+
+        They may take seconds.
+        """
+        return self.model._importances
+
+    @property
     def verdict(self) -> str | None:
         """A sentence if the model is no better than a constant, or far from another."""
         own, standard_error = self.evaluation.scores, self.evaluation.standard_error
@@ -104,7 +114,7 @@ class EvaluatedModel:
     def record(self) -> dict[str, Any]:
         """Return its entry in results, JSON-compatible."""
         model, names = self.model, self.train[0].columns
-        shares = model.feature_importances_.tolist()
+        shares = None if self.importances is None else self.importances.tolist()
         others = self.others.items()
         trials = model.leaderboard_.to_dict("records")
         return {
@@ -114,7 +124,7 @@ class EvaluatedModel:
             "standard_error": self.evaluation.standard_error,
             "baselines": {name: _defined(other.scores) for name, other in others},
             "leaderboard": [_defined(trial) for trial in trials],
-            "importances": dict(zip(names, shares, strict=True)),
+            "importances": shares and dict(zip(names, shares, strict=True)),
             "fit_seconds": self.seconds,
             "peak_memory_bytes": self.peak_bytes,
         }
@@ -201,17 +211,25 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
     return mean_error(squares, groups) / (2 * rmse) if rmse else 0.0
 
 
+def always(seconds: float) -> bool:
+    """Return that so many seconds are left: there is no limit."""
+    return True
+
+
 def baselines(
     X: Any,
     y: np.ndarray,
     task: str,
     texts: Sequence[str] = (),
     time_limit: float = math.inf,
+    in_time: Callable[[float], bool] = always,
 ) -> dict[str, Any]:
     """Return a constant, a linear model and boosted trees, fitted, by their names.
 
-    `texts` are the columns of free text. Trees are left out if they would take more
-    than a tenth of `time_limit` seconds, by the size of the table.
+    `texts` are the columns of free text. The linear model is fitted to 50,000 rows at
+    most: more would hardly change it. Trees are left out if they would
+    take more than a tenth of `time_limit` seconds, by the size of the table; both are
+    if `in_time` says that their seconds are not left.
     """
     classes = task == "classification"
     if classes:
@@ -221,15 +239,25 @@ def baselines(
         constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
         names = "mean", "ridge regression"
     read_texts = [TextEncoder(texts, classes=classes)] if texts else []
-    models = {
-        names[0]: constant,
-        names[1]: make_pipeline(*read_texts, TabularEncoder(), linear),
-    }
-    if trees_seconds(X, y, task) <= _TREES_SHARE * time_limit:
-        models[TREES] = make_pipeline(*read_texts, *_trees(X, texts, classes))
+    some = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
+    fitted = {names[0]: constant.fit(X, y)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
-        return {name: model.fit(X, y) for name, model in models.items()}
+        if in_time(_LINEAR_CELL * len(some) * X.shape[1]):
+            model = make_pipeline(*read_texts, TabularEncoder(), linear)
+            fitted[names[1]] = model.fit(X.iloc[some], y[some])
+        seconds = trees_seconds(X, y, task)
+        if seconds <= _TREES_SHARE * time_limit and in_time(seconds):
+            trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
+            fitted[TREES] = trees.fit(X, y)
+    return fitted
+
+
+def not_fitted(evaluated: EvaluatedModel) -> list[str]:
+    """Return the baselines for which there was no time, as far as others are known."""
+    others = evaluated.others
+    linear = [] if len(others) > 1 else ["linear model"]
+    return [*linear, *[TREES] * (TREES not in others)] if others else []
 
 
 def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:

@@ -150,6 +150,8 @@ def _warnings(
     columns: list[Column],
     determining: Collection[str],
 ) -> Iterator[str]:
+    from pandas.util import hash_pandas_object
+
     n, y = len(X), np.asarray(y)
     for column in columns:
         if column.n_missing == n:
@@ -166,7 +168,8 @@ def _warnings(
                 yield (
                     f"{column.name!r} equals the target: does it reveal what is asked?"
                 )
-    n_repeated = int(X.duplicated().sum())
+    # Hashes of 64 bits: two different rows of 10⁶ have equal ones once in 4·10⁷ tables.
+    n_repeated = int(hash_pandas_object(X, index=False).duplicated().sum())
     if n_repeated:
         yield (
             f"{n_repeated:,} rows repeat others: where they are both in training and "

@@ -18,7 +18,7 @@ from randkern.tabular.encoder import FARTHEST, TabularEncoder
 
 Levels = tuple[np.ndarray, np.ndarray]
 
-_LEAST = float(ndtr(-FARTHEST))
+_MIN_RANK = float(ndtr(-FARTHEST))
 
 
 def encode_columns(
@@ -90,7 +90,7 @@ def _scaled(encoder: TabularEncoder, x: Any, at: int) -> Any:
     if encoder.numbers == "standard":
         return (x - float(scaler.mean_[at])) * (1.0 / float(scaler.scale_[at]))
     rank = _rank(scaler.quantiles_[:, at], scaler.references_, x)
-    return ops_of(x).special.ndtri(rank.clip(_LEAST, 1 - _LEAST))
+    return ops_of(x).special.ndtri(rank.clip(_MIN_RANK, 1 - _MIN_RANK))
 
 
 def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.model_selection import train_test_split
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
@@ -121,26 +120,24 @@ def _search_share(split: _Split, is_refitted: bool) -> float:
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
-    Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
-    rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
-    (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
-    one lengthscale per column, or one for all, are learned together with the penalty,
-    by the closed-form gradient of their evidence, and from more rows, or of targets
-    without noise, of the leave-one-out error; so are lengthscales along the directions
-    in which the best of these fits varies (a full metric), if they are better on rows
-    that they were not learned from. The best kernel is fitted to all rows, or the
-    weighted mean of the best few if its error on rows left out is smaller. Up
-    to some 1,000 rows, as the budget allows, these errors are those of kernels that are
-    learned again without each of five folds.
+    Columns are encoded by :class:`~randkern.TabularEncoder`. Gaussian, Matérn,
+    Laplacian and rational quadratic kernels, and their sums with a linear one, are then
+    learned on at most 2,500 rows at a time, with one lengthscale per column or one for
+    all. The gradient of the evidence is in closed form; with more rows, or for targets
+    without noise, that of the leave-one-out error. Lengthscales along the directions in
+    which the best fit varies (a full metric) are used if they are better on other rows.
+
+    The best kernel is fitted to all rows, or the weighted mean of the best few if its
+    error on rows left out is smaller. Up to some 1,000 rows, as the budget allows,
+    kernels are learned again without each of five folds for this comparison.
 
     Parameters
     ----------
     time_limit : float, default=60
-        A budget of work, in seconds of a core of modest speed, from which the rows,
-        steps and kernels of the fit follow; and a deadline in seconds, which ends what
-        is late on slower machines, with a
-        :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
-        use, once per installation, does not count.
+        A budget of work, in seconds of a core of modest speed. It determines the rows,
+        steps and kernels of the fit. It is also a deadline in seconds, at which slower
+        machines stop with a :class:`~randkern.exceptions.DeadlineWarning`. Compilation
+        by Numba on first use, once per installation, does not count.
     target_transform : {"log", "log1p"} or None, default=None
         ``"log"``: fit the logarithms of positive targets, such as prices, whose errors
         grow in proportion to them; ``"log1p"``: those of 1 + y, for counts.
@@ -149,8 +146,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
         importances are those of the logarithms.
     text_columns : list of str or "auto", default="auto"
-        Columns of free text. The predictions of a linear model on hashed words take
-        their place. ``"auto"``: columns of strings of which most differ, and have three
+        Columns of free text, which are replaced by the predictions of a linear model on
+        hashed words. ``"auto"``: columns of strings most of which differ and have three
         words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
@@ -172,16 +169,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         dicts.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of least-squares predictions with the
-        model's kernels, including interactions: total-effect indices with sum 1, from
-        products of fits to two halves of at most 2,000 rows, to which noise adds
-        nothing on average, with kernels learned from each half if that takes at most a
-        tenth of `time_limit`; 0 if no larger than the noise. They are computed when
-        first read.
+        model's kernels, including interactions (total-effect indices with sum 1).
+        Estimated from products of fits to two halves of at most 2,000 rows, to which
+        noise adds nothing on average; kernels are learned from each half if that takes
+        at most a tenth of `time_limit`. 0 if no larger than the noise. They are
+        computed when first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
         to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
-        ``work``, in nominal seconds; ``cut``, names of what the deadline has cut short,
-        usually none.
+        ``work``, in nominal seconds; ``cut``, names of the steps that the deadline
+        stopped, usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -351,6 +348,8 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
         """Choose how to fit; hold some rows out if too many for an exact fit."""
+        from sklearn.model_selection import train_test_split
+
         n = len(rows)
         share = _FACTORISING_SHARES[self._candidates is not None]
         how, _ = plan_of(n, share * work.limit)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GroupKFold
 from sklearn.utils import column_or_1d
 
 from randkern._cells import is_missing
@@ -156,6 +155,8 @@ def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:
 
 def _whole_groups(groups: np.ndarray) -> np.ndarray:
     """Return folds of whole groups, of about equally many rows."""
+    from sklearn.model_selection import GroupKFold
+
     n_groups = len(np.unique(groups))
     if n_groups < 2:
         raise ValueError(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy import stats
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.data.columns import with_known_types
@@ -69,17 +70,49 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as codes of its distinct values, sorted, and its numbers if it has some.
+    """A column as an array, and its numbers if it has some.
 
     `is_whole` is set for columns of texts and of whole numbers.
     """
 
     name: str
-    codes: np.ndarray
-    n_distinct: int
+    keys: np.ndarray
     is_whole: bool
     values: np.ndarray | None
     is_date: bool = False
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """The codes of values, in sorted order, for which all rows are sorted."""
+        return np.unique(self.keys, return_inverse=True)[1]
+
+    @cached_property
+    def n_distinct(self) -> int:
+        return int(self.codes.max()) + 1
+
+    @cached_property
+    def varies(self) -> bool:
+        """Whether there are several values; a missing one counts as another."""
+        if self.values is None:
+            return self.n_distinct > 1
+        missing = np.isnan(self.values)
+        present = self.values[~missing]
+        if not present.size:
+            return False
+        return bool(missing.any() or present.min() < present.max())
+
+    def repeats(self, n_rows: float) -> bool:
+        """Return whether values have `n_rows` rows or more on average.
+
+        Of k rows with m values, some k²/2m equal earlier ones: far fewer show that
+        there are more values, without sorting all rows.
+        """
+        n = len(self.keys)
+        few = self.keys[:: -(-n // _MAX_ROWS)]
+        n_equal = len(few) - len(np.unique(few))
+        if n_equal < len(few) ** 2 / (8 * n / n_rows):
+            return False
+        return self.n_distinct <= n / n_rows
 
 
 def suspected_leakage(
@@ -128,7 +161,7 @@ def suspected_leakage(
         return []
     X = with_known_types(X)
     columns = [_read(str(name), X[name], str(name) in dates) for name in X.columns]
-    varying = [column for column in columns if column.n_distinct > 1]
+    varying = [column for column in columns if column.varies]
     targets = _Targets.of(y, task)
     if targets is None:
         return []
@@ -176,20 +209,20 @@ def _read(name: str, column: Any, is_date: bool) -> _Column:
     if values is None:
         objects = objects_of(column)
         texts = np.array(["" if value is None else str(value) for value in objects])
-        codes = np.unique(texts, return_inverse=True)[1]
-        return _Column(name, codes, int(codes.max()) + 1, True, None)
-    codes = np.unique(values, return_inverse=True)[1]
+        return _Column(name, texts, True, None)
     present = values[np.isfinite(values)]
     whole = bool((present == np.floor(present)).all()) and not is_date
-    return _Column(name, codes, int(codes.max()) + 1, whole, values, is_date)
+    return _Column(name, values, whole, values, is_date)
 
 
 # -- groups ----------------------------------------------------------------------------
 
 
 def _names_groups(column: _Column, targets: _Targets) -> bool:
+    if not column.is_whole or not column.repeats(_ROWS_PER_GROUP):
+        return False
     n, m = len(column.codes), column.n_distinct
-    if not column.is_whole or not _MIN_GROUPS <= m <= n / _ROWS_PER_GROUP:
+    if m < _MIN_GROUPS:
         return False
     counts = np.bincount(column.codes, minlength=m)
     Y = targets.columns - targets.columns.mean(axis=0)
@@ -204,7 +237,7 @@ def _names_groups(column: _Column, targets: _Targets) -> bool:
         return False
     if within > 0:
         statistic = ((total - within) / (m - 1)) / (within / (n - m))
-        if f_distribution.sf(statistic, m - 1, n - m) > _P_VALUE:
+        if stats.f.sf(statistic, m - 1, n - m) > _P_VALUE:
             return False
     return column.values is None or _neumann_ratio(means) > _UNRELATED
 
@@ -250,10 +283,10 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
     if _neumann_ratio(targets.columns) >= min(bound, _UNRELATED):
         return  # successive targets are not alike beyond chance
     for column in columns:
-        # Without ties: else, the rows are sorted by a category or a code.
-        if column.values is None or column.n_distinct < len(column.codes):
+        if column.values is None:
             continue
-        steps = np.diff(column.codes)
+        # Without ties: else, the rows are sorted by a category or a code.
+        steps = np.diff(column.values)
         if (steps > 0).all() or (steps < 0).all():
             yield Suspicion(
                 "time",
@@ -314,7 +347,7 @@ def _is_function(codes: np.ndarray, m: int, y: np.ndarray) -> bool:
 
 def _determines(column: _Column, targets: _Targets) -> bool:
     """Return whether equal values, each of some rows, have equal targets."""
-    few = column.n_distinct <= len(column.codes) / _ROWS_PER_GROUP
+    few = column.repeats(_ROWS_PER_GROUP)
     return few and _is_function(column.codes, column.n_distinct, targets.codes)
 
 
@@ -325,14 +358,14 @@ def _is_monotone(column: _Column, targets: _Targets) -> bool:
     """
     if column.values is None or np.isnan(column.values).any():
         return False
-    n, is_classes = len(column.codes), targets.numbers is None
+    n, is_classes = len(column.values), targets.numbers is None
     # A function that is not monotone on some of the rows is not on all.
     for step in sorted({-(-n // _MAX_ROWS), 1}, reverse=True):
-        codes, y = column.codes[::step], targets.codes[::step]
-        order = np.lexsort((y, codes))
-        codes, y = codes[order], y[order]
+        x, y = column.values[::step], targets.codes[::step]
+        order = np.lexsort((y, x))
+        x, y = x[order], y[order]
         changes = np.diff(y)
-        if np.any((np.diff(codes) == 0) & (changes != 0)):
+        if np.any((x[1:] == x[:-1]) & (changes != 0)):
             return False
         if is_classes:
             if int((changes != 0).sum()) != len(np.unique(y)) - 1:
@@ -346,7 +379,7 @@ def _pairs(columns: list[_Column], y: np.ndarray) -> Iterator[Suspicion]:
     """Yield pairs of columns of which equal values have equal classes."""
     n = len(y)
     rows = slice(None, None, -(-n // _MAX_ROWS))
-    few = [c for c in columns if c.n_distinct <= n / _ROWS_PER_PAIR][:_MAX_COLUMNS]
+    few = [c for c in columns if c.repeats(_ROWS_PER_PAIR)][:_MAX_COLUMNS]
     for first, second in combinations(few, 2):
         if first.n_distinct * second.n_distinct > 50 * n:
             continue

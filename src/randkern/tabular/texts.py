@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-from sklearn.linear_model import Ridge
 
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
 from randkern.tabular.target_encoding import Splits, TargetEncoding
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.linear_model import Ridge
 
 # Hashed n-grams, up to one or two words; those of a single row are left out.
 _N_HASHED, _MAX_WORDS, _MIN_ROWS = 2**18, (1, 2), 2
@@ -130,6 +132,8 @@ class Words:
     @classmethod
     def of(cls, counts: sparse.csr_matrix, max_words: int) -> Words:
         """Return those that several rows have, or else one."""
+        from sklearn.feature_extraction.text import TfidfTransformer
+
         n_rows = np.bincount(counts.indices, minlength=1)
         hashes = np.flatnonzero(n_rows >= _MIN_ROWS)
         if not len(hashes):
@@ -144,6 +148,8 @@ class Words:
 
 def _hashed(column: Any, max_words: int) -> sparse.csr_matrix:
     """Return how often each hashed n-gram occurs in each text, (n, 2¹⁸)."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     vectorizer = HashingVectorizer(
         n_features=_N_HASHED,
@@ -155,6 +161,8 @@ def _hashed(column: Any, max_words: int) -> sparse.csr_matrix:
 
 
 def _ridge(alpha: float) -> Ridge:
+    from sklearn.linear_model import Ridge
+
     return Ridge(alpha, solver="sparse_cg")
 
 

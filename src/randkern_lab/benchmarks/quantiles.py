@@ -1,0 +1,175 @@
+"""Quantiles of a target whose noise depends on the row: errors, coverage, seconds.
+
+Targets of rows of five normal columns are a smooth function plus noise that is normal
+in some rows and skewed in others, and whose size depends on a column, so that the true
+quantiles are known. Methods predict the quantiles of 5, 50 and 95 %: ours on features
+and with the exact kernel, scikit-learn's boosted trees (one model per quantile) and
+its linear quantile regression, all with their defaults. Each fit runs in its own
+process, and fits 64 rows before it is timed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.stats import gamma, norm
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import QuantileRegressor
+
+import randkern
+
+from ..contenders import Contender, known_names
+from ..options import CommonOptions, option
+from ..panels import Panel
+from ..process import Stopwatch, in_fresh_process
+from ..runner import Case, Experiment, SkippedCase, grid
+from ..tables import Listing
+
+LEVELS = (0.05, 0.5, 0.95)
+_COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
+
+
+class OnePerQuantile:
+    """A regressor for each quantile, as one model."""
+
+    def __init__(self, models: list[Any]) -> None:
+        self.models = models
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Fit all models to the same rows."""
+        for model in self.models:
+            model.fit(X, y)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the predictions, a column per quantile."""
+        return np.column_stack([model.predict(X) for model in self.models])
+
+
+def _own(n_components: int | None, seed: int) -> Any:
+    return randkern.KernelQuantileRegressor(
+        quantiles=LEVELS, n_components=n_components, random_state=seed
+    )
+
+
+def _trees(seed: int) -> Any:
+    return OnePerQuantile(
+        [
+            HistGradientBoostingRegressor(
+                loss="quantile", quantile=level, random_state=seed
+            )
+            for level in LEVELS
+        ]
+    )
+
+
+def _linear(seed: int) -> Any:
+    return OnePerQuantile([QuantileRegressor(quantile=level) for level in LEVELS])
+
+
+METHODS: Mapping[str, Contender] = {
+    "features": Contender("randkern, features", "blue", "o", make=partial(_own, 500)),
+    "exact": Contender("randkern, exact", "black", "D", "--", make=partial(_own, None)),
+    "trees": Contender("boosted trees", "red", "v", ":", make=_trees),
+    "linear": Contender("linear", "grey", "s", "-.", make=_linear),
+}
+# More rows take minutes, or gigabytes.
+_MAX_ROWS = {"exact": 3000, "linear": 10_000}
+
+
+def draw_rows(
+    n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, targets and true quantiles (n, 3)."""
+    X = rng.normal(size=(n, _COLUMNS))
+    centre = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    size = 0.3 + 0.7 * norm.cdf(2 * X[:, 3])
+    skewed = X[:, 4] > 0
+    levels = rng.uniform(size=n)
+
+    def noise(level: Any) -> np.ndarray:
+        other = (gamma.ppf(level, _SHAPE) - _SHAPE) / np.sqrt(_SHAPE)
+        return size * np.where(skewed, other, norm.ppf(level))
+
+    truth = [centre + noise(np.full(n, level)) for level in LEVELS]
+    return X, centre + noise(levels), np.column_stack(truth)
+
+
+def fit_quantiles(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one method."""
+    rng = np.random.default_rng([request["seed"], request["n"]])
+    X, y, _ = draw_rows(request["n"], rng)
+    X_test, y_test, truth = draw_rows(_TEST_ROWS, rng)
+    make = METHODS[request["method"]].make
+    make(request["seed"]).fit(X[:_WARM_ROWS], y[:_WARM_ROWS])
+    model, watch = make(request["seed"]), Stopwatch()
+    model.fit(X, y)
+    fit = watch.lap()
+    predicted = model.predict(X_test)
+    low, high = predicted[:, 0], predicted[:, 2]
+    over = y_test[:, None] - predicted
+    pinball = np.maximum(np.array(LEVELS) * over, (np.array(LEVELS) - 1) * over)
+    return {
+        "rmse": float(np.sqrt(np.mean((predicted - truth) ** 2))),
+        "pinball": float(pinball.mean()),
+        "coverage": float(np.mean((low <= y_test) & (y_test <= high))),
+        "crossing": float(np.mean((np.diff(predicted, axis=1) < 0).any(axis=1))),
+        "train_seconds": fit.seconds,
+        "train_cpu_seconds": fit.cpu_seconds,
+    }
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Options of ``randkern bench quantiles``."""
+
+    n: tuple[int, ...] = option((1000, 3000, 10_000, 30_000), "Rows.", quick=(100,))
+    seeds: int = option(3, "Data sets of each size.", quick=1)
+    methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
+
+
+class Quantiles(Experiment):
+    """Quantiles of 5, 50 and 95 % by four methods, beside the true ones."""
+
+    name = "quantiles"
+    title = "Quantiles beside the true ones: errors, coverage, crossings, seconds."
+    command = "bench"
+    Options = Options
+    listed = (
+        Listing(
+            "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
+            "method | rows | seed | RMSE | pinball | between | crossing | CPU s",
+            "{label} | {n:,} | {seed} | {rmse:.3f} | {pinball:.4f} | {coverage:.1p} | "
+            "{crossing:.1p} | {train_cpu_seconds:.3g}",
+            "RMSE: from the true quantiles; between and crossing: % of test rows",
+        ),
+    )
+    panels = (
+        Panel("n", "rmse", "method", METHODS, ylabel="RMSE from true quantiles"),
+        Panel(
+            "n",
+            "train_cpu_seconds",
+            "method",
+            METHODS,
+            ylabel="CPU seconds of three quantiles",
+        ),
+    )
+    layout: ClassVar = {"columns": 2}
+    skipped_by = ("method", "n")
+
+    def cases(self) -> Iterator[Case]:
+        """Return each method on each data set."""
+        options = self.options
+        yield from grid(
+            n=sorted(set(options.n)),
+            seed=range(options.seed, options.seed + options.seeds),
+            method=known_names("method", options.methods, METHODS),
+        )
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Fit in a process of its own."""
+        method, n = case["method"], case["n"]
+        if n > _MAX_ROWS.get(method, n):
+            raise SkippedCase(f"it takes at most {_MAX_ROWS[method]:,} rows here")
+        return {"label": METHODS[method].label} | in_fresh_process(fit_quantiles, case)
