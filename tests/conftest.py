@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numba
@@ -188,7 +189,16 @@ def command(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def no_deadline():
+def whole_reports():
+    """Reports of commands with all figures, however slow the machine is."""
+    with pytest.MonkeyPatch.context() as patched:
+        if find_spec("typer") is not None:
+            patched.setattr("randkern.cli.console.Clock.left", 100.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_deadline(whole_reports):
     """Tabular fits by a clock that stands still: load ends nothing, work decides."""
     from functools import partial
 

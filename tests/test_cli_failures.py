@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import console
 from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.page import learning_curve
 from randkern.reporting.scores import Evaluation
 from randkern.tabular.model import Member, TabularModel
 
+pytestmark = pytest.mark.usefixtures("whole_reports")
 FILES = {"model.skops", "report.html", "results.json"}
 
 
@@ -38,9 +38,7 @@ def numbers(n=80):
 
 
 @pytest.fixture
-def fit(tmp_path, monkeypatch):
-    # Tests of figures should not depend on the pace of the machine.
-    monkeypatch.setattr(console.Clock, "left", 100.0)
+def fit(tmp_path):
     rows, y = numbers()
     rows.assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
 

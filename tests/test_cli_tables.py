@@ -30,6 +30,7 @@ from randkern.reporting import baselines, evaluate, summarise
 from randkern.reporting.page import learning_curve
 from randkern.tabular.model import Member, Table, TabularModel, fit_ridge
 
+pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")
 
 
@@ -58,9 +59,7 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     table().drop(columns="sold").to_csv(folder / "sales.csv", index=False)
     where = ("--target", "price", "--out", folder / "out")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(console.Clock, "left", 100.0)  # whatever the machine does
-        result = run("fit", folder / "sales.csv", *where, *QUICK)
+    result = run("fit", folder / "sales.csv", *where, *QUICK)
     assert result.exit_code == 0, result.output
     return folder, result.output
 

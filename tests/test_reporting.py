@@ -128,6 +128,9 @@ def test_a_report_names_its_origin_and_cost(regression):
     assert f"{n_missing} ({100 * n_missing / 120:.1f} %)" in page
     assert "boosted trees" in page
     assert "Not fitted" not in page and "Left out" not in page
+    tried = [row.rsplit("<td", 2)[1] for row in re.findall("<tr><td>.*?</tr>", page)]
+    errors = [float(cell.partition(">")[2].partition("<")[0]) for cell in tried]
+    assert errors == sorted(errors)
 
 
 def test_boosted_trees_are_those_of_scikit_learn_on_the_same_rows():
@@ -188,7 +191,8 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     ]
     shown = contents(regression, summarise(X, y, "regression"), "t", figures)
     late = "Coverage by size of the prediction, How predictions depend on columns, "
-    told = f"Left out, as the time limit was over: {late}What more rows would bring."
+    told = "Left out, as the time limit leaves no time for it: "
+    told += f"{late}What more rows would bring."
     page = render(shown, "saved")
     assert told in page and page.count("<figure") == 3
     model = copy(regression.model)

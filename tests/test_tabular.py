@@ -29,8 +29,8 @@ from randkern._memory import resolve_memory_limit
 from randkern._random import root_stream
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
-from randkern.tabular import classifier as classification
 from randkern.tabular import (
+    class_rows,
     encoder,
     estimators,
     folds,
@@ -43,6 +43,7 @@ from randkern.tabular import (
     parts,
     search,
 )
+from randkern.tabular import classifier as classification
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.evidence import Evidence
@@ -1136,7 +1137,8 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows_of_labels(monkeypatch):
     """Held-out rows weight and calibrate the fits that are returned."""
-    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(class_rows, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
     blended = []
 

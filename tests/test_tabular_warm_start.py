@@ -8,8 +8,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import randkern as rk
+from randkern.tabular import class_rows, search
 from randkern.tabular import classifier as classification
-from randkern.tabular import search
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.warm_start import Candidates
 
@@ -162,8 +162,9 @@ def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
 
 
 def test_landmarks_are_at_most_those_validated(monkeypatch):
-    for name, value in (("_MAX_ROWS", 50), ("_FEATURE_ROWS", 60)):
-        monkeypatch.setattr(classification, name, value)
+    monkeypatch.setattr(classification, "_MAX_ROWS", 50)
+    monkeypatch.setattr(class_rows, "_FEATURE_ROWS", 60)
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
     monkeypatch.setattr(
         classification,
         "blend_probabilities",

@@ -41,7 +41,7 @@ plt.show()
 
 # %%
 # A kernel is a distribution of frequencies
-# --------------------------------
+# -----------------------------------------
 # The smoother the kernel, the lighter the tails of its spectral density. The
 # lengthscale divides the frequencies.
 kernels = {

@@ -1,6 +1,6 @@
 r"""
 Do two samples come from one distribution?
-=================================
+==========================================
 
 The maximum mean discrepancy of two samples is the distance between the means of their
 features, :math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert`. With exact kernels it takes
@@ -24,7 +24,7 @@ threes, eights = rng.permutation(X[y == 3]), rng.permutation(X[y == 8])
 
 # %%
 # The statistic, and its distribution under exchange
-# -----------------------------------------
+# --------------------------------------------------
 # If both samples have the same distribution, rows may be exchanged: the share of
 # permutations with a larger distance is a p-value, whatever the kernel.
 

@@ -12,18 +12,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._fitting import all_or_nothing, remember
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._newton import descend, descend_whitened
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.dual_logistic import DualLogistic
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     GramFactor,
@@ -32,6 +33,8 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import block_rows, curvature_bytes, feature_cache_bytes
 
+# With the exact kernel of more rows, without an intercept, products replace a factor.
+_FACTORISED_ROWS = 8000
 # Number of pairs of steps and gradient changes that L-BFGS stores.
 _PAIRS = 20
 # Second derivatives, (D, D), take about the time of D / 25 passes over the features:
@@ -66,6 +69,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     if memory allows, and L-BFGS continues in coordinates in which it is the identity.
     For more than two classes, the mean over classes is used. If L-BFGS stops short of
     the tolerance (for enormous C), Newton's method with conjugate gradients continues.
+
+    The exact kernel of more than 8,000 rows of two classes, without an intercept, is
+    not factorised: Newton's method solves for the weights of rows by preconditioned
+    conjugate gradients, and stops at the bound ½‖g‖² of `tol`.
 
     Parameters
     ----------
@@ -211,7 +218,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self._validate_params()
         X, y = split_target(X, y, target)
         report = FitReport(self, X, y, sample_weight)
-        rows = self._read(X, y, sample_weight, root_stream(self.random_state))
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
+        if self._is_by_products(rows):
+            self._fit_by_products(rows.as_arrays(), stream, report)
+            return self
         # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
@@ -231,6 +242,50 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         remember(self, self._fitted(rows, features, weights))
         report.end()
         return self
+
+    def _is_by_products(self, rows: TrainingData) -> bool:
+        """Whether products with the exact kernel of many rows replace its factor."""
+        exact = self.plan_ is None and not self.fit_intercept
+        if not exact or rows.n_rows <= _FACTORISED_ROWS or rows.n_targets > 1:
+            return False
+        return isinstance(rows.as_arrays().X, np.ndarray)
+
+    def _fit_by_products(
+        self, rows: ArrayRows, stream: Stream, report: FitReport
+    ) -> None:
+        """Fit two classes by Newton's method on the weights of rows."""
+        Y, weight = rows.targets()
+        strength = self.C * (np.ones(len(Y)) if weight is None else weight)
+        limit = self._memory_for(rows)
+        dual = DualLogistic.of(
+            self.kernel_, rows.X, Y[:, 0], limit, stream.child("solver")
+        )
+
+        def fitted(weights: np.ndarray) -> dict[str, Any]:
+            return {
+                "X_fit_": rows.X,
+                "dual_coef_": self._shaped(weights[:, None]),
+                "intercept_": 0.0,
+            }
+
+        report.begin(fitted)
+        steps = count(1)
+        found = dual.minimise(
+            strength,
+            self.tol,
+            self.max_iter,
+            report=lambda weights: report.step(next(steps), weights),
+        )
+        self.n_iter_ = found.n_iter
+        if found.gradient > self.tol and found.n_iter >= self.max_iter:
+            warn(
+                f"max_iter={self.max_iter} products with the kernel did not reach "
+                f"tol={self.tol:g}: the objective may exceed its minimum by "
+                f"{found.gradient:.2g} of it; raise either, or lower C.",
+                ConvergenceWarning,
+            )
+        remember(self, fitted(found.weights))
+        report.end()
 
     def _fitted(
         self, rows: TrainingData, features: FeatureMatrix, weights: np.ndarray

@@ -192,6 +192,7 @@ def contents(
     the model.
     """
     model = evaluated.model
+    trials = model.leaderboard_.sort_values("error", kind="stable")
     return {
         "title": title,
         "version": randkern.__version__,
@@ -208,7 +209,7 @@ def contents(
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in figures if not panel.is_late],
         "late": [panel.heading for panel in figures if panel.is_late],
-        "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
+        "trials": trials.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
         "cost": _cost(evaluated),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,18 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular, are_equal
-from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
+from randkern.tabular.class_rows import (
+    MIN_LANDMARKS,
+    RowSplit,
+    are_many,
+    held_and_rest,
+    is_exact,
+    n_held_of,
+    split_rows,
+    table_of,
+)
+from randkern.tabular.exact_logistic import fit_all_rows
+from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
     leave_one_out,
@@ -67,18 +78,15 @@ from randkern.tabular.work import (
     pass_seconds,
 )
 
-# With more rows, landmarks replace the exact kernel.
-_FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
-# landmarks of these fits, and at most how many rows are held out.
+# landmarks of these fits.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MAX_HELD = 500, 4000
-# At most how many rows are held out from all fits, and the share of the remaining time
-# for the fit in cells.
-_MAX_APART, _CELLS_SHARE = 2500, 0.5
+_FEW_LANDMARKS = 500
+# The share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -93,7 +101,7 @@ _MAX_WEIGHTED = 5
 _MAX_ROWS = 2000
 _MIN_ITER = 40
 # Numbers of landmarks, and the number of entries of their features in between.
-_LANDMARKS = (500, 4000)
+_LANDMARKS = (MIN_LANDMARKS, 4000)
 _ENTRIES = 2 * 10**8
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits; and for the search if kernels are learned again without each fold.
@@ -102,9 +110,8 @@ _REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
-# Share of the time in which the fewest landmarks must fit the rows that are used, and
-# the least for the last fits.
-_MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
+# The least share of the time for the last fits.
+_MIN_SHARE = 0.1
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
@@ -155,12 +162,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
-    replace it, with a penalty that rows outside the fit choose. Beside this fit stands
-    least squares with the exact kernel in overlapping cells (``features="local"`` of
-    :class:`~randkern.KernelRidgeClassifier`), for which kernels are learned further
-    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
-    and set the temperature. With `groups` or `time` there are no cells.
+    Up to 8,000 rows the kernel is exact if time allows, and so it is for two classes of
+    more rows, up to about 20,000 at the default budget: products with the kernel of all
+    rows then replace its factor (see :class:`~randkern.KernelLogistic`), kernels are
+    learned further from the rows of single cells, and rows that are held out until the
+    last fit choose the penalty and the temperature. With still more rows or classes,
+    Nyström features replace the kernel, with a penalty that rows outside the fit
+    choose. Beside this fit stands least squares with the exact kernel in overlapping
+    cells (``features="local"`` of :class:`~randkern.KernelRidgeClassifier`), for which
+    kernels are learned further from the rows of single cells; up to 2,500 rows, held
+    out from both, weight the two and set the temperature. With `groups` or `time` there
+    are landmarks alone.
 
     References
     ----------
@@ -215,12 +227,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stream = root_stream(self.random_state)
         rows = self._with_scores(rows.used(type(self).__name__), stream, work)
         labels, k = self._labels(rows.y), len(self.classes_)
-        split = _split(replace(rows, y=labels), k, stream, work)
+        split = split_rows(replace(rows, y=labels), k, stream, work)
         rows = split.rows if split.apart is not None else split.rows.merged(work)
         rows = rows.normalised()
-        many = len(rows) > _FEATURE_ROWS
+        many = are_many(len(rows))
         last = _LAST_SHARES[many] * work.limit
-        table = _table_of(rows, k)
+        table = table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = is_refitted(learning)
         share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
@@ -233,15 +245,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         refitted = refitted and not is_stopped
         chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
-        cells: Member | None = None
-        if split.apart is not None:
-            cells = self._fit_cells(trials, learning, stream, stage)
-        members = self._fit_members(chosen, learning, stream, stage)
-        parts = [part.trial for _, part in chosen[: len(members)]]
-        shares = [member.weight for member in members]
-        pairs = list(zip(shares, parts, strict=True))
-        if cells is not None and split.apart is not None:
-            members = self._with_cells(cells, members, _table_of(split.apart, k))
+        members, pairs = self._fit_all(trials, chosen, learning, split, stream, stage)
+        parts = [trial for _, trial in pairs]
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
             members,
@@ -256,6 +261,56 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
+
+    def _fit_all(
+        self,
+        trials: list[Trial],
+        chosen: list[tuple[float, Part]],
+        learning: Learning,
+        split: RowSplit,
+        stream: Stream,
+        stage: Stage,
+    ) -> tuple[list[Member], list[tuple[float, Trial]]]:
+        """Return the fits of the model, and the weights of the trials behind them."""
+        k = len(self.classes_)
+        if is_exact(learning.table, k, stage.work):
+            part = chosen[0][1]
+            member, trial = self._fit_exactly(trials, part, learning, stream, stage)
+            return [member], [(1.0, trial)]
+        cells: Member | None = None
+        if split.apart is not None:
+            cells = self._fit_cells(trials, learning, stream, stage)
+        members = self._fit_members(chosen, learning, stream, stage)
+        pairs = [
+            (member.weight, part.trial)
+            for member, (_, part) in zip(members, chosen, strict=False)
+        ]
+        if cells is not None and split.apart is not None:
+            members = self._with_cells(cells, members, table_of(split.apart, k))
+        return members, pairs
+
+    def _fit_exactly(
+        self,
+        trials: list[Trial],
+        part: Part,
+        learning: Learning,
+        stream: Stream,
+        stage: Stage,
+    ) -> tuple[Member, Trial]:
+        """Fit the exact kernel to all rows of two classes; set the temperature.
+
+        The kernel is learned further in cells. Held-out rows, which choose the penalty
+        and the temperature, are fitted in the end.
+        """
+        table = learning.table
+        held, rest = held_and_rest(learning)
+        seed = int(stream.child("features").generator().integers(2**31))
+        part = replace(part, share=part.share or _FIRST_PENALTY)
+        part, member = fit_all_rows(
+            trials[:MAX_MEMBERS], part, learning, held, rest, seed, stage
+        )
+        self._set_temperature(part.P, table.labels[held], table.weight[held])
+        return member, part.trial
 
     def _fit_cells(
         self,
@@ -312,7 +367,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _n_held(self, n: int) -> int:
         """Return how many of n rows are held out from fits that choose penalties."""
-        return _n_held(n) if n > _FEATURE_ROWS else 0
+        return n_held_of(n) if are_many(n) else 0
 
     def _chosen(
         self, trials: list[Trial], learning: Learning, refitted: bool, last: float
@@ -369,13 +424,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
             part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        many = len(table) > _FEATURE_ROWS
+        many = are_many(len(table))
         if not parts and (many or some.folds is not None):
             parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
         if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
-            return [(1.0, self._compared(parts, learning, last) or best)]
+            if not is_exact(table, k, stage.work):
+                best = self._compared(parts, learning, last) or best
+            return [(1.0, best)]
         handicaps = [0.0] * len(parts)
         if some.folds is None:  # the temperatures of these are of rows left out alone
             handicaps += [part.trial.optimism(len(rows)) for part in squares]
@@ -482,7 +539,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         nothing to compare, or no time.
         """
         table, work = learning.table, learning.work
-        held, rest = _held_and_rest(learning)
+        held, rest = held_and_rest(learning)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
         seconds = logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
@@ -584,7 +641,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
-            many = n > _FEATURE_ROWS  # a single fit, with landmarks
+            many = are_many(n)  # a single fit, with landmarks
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
                 if many:  # without time for the penalty, adapting is worth little
@@ -630,7 +687,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = logistic_seconds(n, few, k)
         if not stage.fits(last + 2 * seconds):
             return part
-        held, rest = _held_and_rest(learning)
+        held, rest = held_and_rest(learning)
         n_held = len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
@@ -658,7 +715,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         n, k = learning.table.Y.shape
         is_logistic, n_columns = part.share is not None, learning.n_columns(part.trial)
-        if n <= _FEATURE_ROWS:
+        if not are_many(n):
             passes = PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
@@ -670,7 +727,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 return logistic_seconds(n, D, k, n_columns)
             return landmark_seconds(n, D, n_columns)
 
-        share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
+        share = _LAST_FIT_SHARES[are_many(n)]
         D = largest(cost, share * seconds, _LANDMARKS[0], self._most_landmarks(n))
         return D, cost(D)
 
@@ -724,55 +781,3 @@ def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
     k = n_classes if n_classes > 2 else 1
     fit = exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
     return MAX_REFITTED * fit
-
-
-def _n_held(n: int) -> int:
-    """Return how many of n rows are held out from fits that choose penalties."""
-    return min(_MAX_HELD, n // 8)
-
-
-def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
-    """Return held-out rows, which the search has not seen, and the rest."""
-    order = learning.order
-    rest, held = divided(order, learning.table.folds, _n_held(len(order)))
-    return held, rest
-
-
-@dataclass(frozen=True)
-class _Split:
-    """The rows to fit, and for many independent rows, some that are held out.
-
-    `held_out` is the seed of their choice, the number of rows that are not fitted, and
-    that of the others.
-    """
-
-    rows: Rows
-    held_out: tuple[int, int, int] | None = None
-    apart: Rows | None = None
-
-
-def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
-    """Hold rows out if there are many, and those for which there is no time."""
-    from sklearn.model_selection import train_test_split
-
-    n, k = len(rows), n_classes if n_classes > 2 else 1
-    seconds = _MIN_FIT_SHARE * work.limit
-    most = largest(
-        lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
-    )
-    is_apart = n > _FEATURE_ROWS and rows.folds is None
-    n_held = min(_MAX_APART, n // 8) if is_apart else 0
-    n_apart = max(n_held, n - most)
-    if n_apart <= 0:
-        return _Split(rows)
-    seed = int(stream.child("rows").generator().integers(2**31))
-    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
-    apart = rows.take(others[:n_held]) if n_held else None
-    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
-
-
-def _table_of(rows: Rows, n_classes: int) -> Table:
-    """Return rows with codes ±1 of their labels, one column for two classes."""
-    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
-    Y = Y[:, 1:] if n_classes == 2 else Y
-    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)

@@ -151,8 +151,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         empty = missing.all(axis=0)
         self._empty = self._numbers[empty]
         self._missing = np.flatnonzero(missing.any(axis=0) & ~empty)
-        self._medians = np.zeros(numbers.shape[1])
-        self._medians[~empty] = np.nanmedian(numbers[:, ~empty], axis=0)
+        self._medians = np.where(empty, 0.0, _medians(numbers))
         filled = np.where(missing, self._medians, numbers)
         varying = filled.min(axis=0) != filled.max(axis=0)
         if not (varying.any() or len(self._missing) or len(self._categories)):
@@ -411,6 +410,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _medians(numbers: np.ndarray) -> np.ndarray:
+    """Return the median of each column, NaN of columns without a number.
+
+    For many columns of few rows, `numpy.nanmedian` takes ten times as long.
+    """
+    ordered, columns = np.sort(numbers, axis=0), np.arange(numbers.shape[1])
+    n_known = len(numbers) - np.isnan(numbers).sum(axis=0)  # missing ones come last
+    low, high = ordered[(n_known - 1) // 2, columns], ordered[n_known // 2, columns]
+    return low / 2 + high / 2
 
 
 def _max_levels(objects: np.ndarray) -> int:

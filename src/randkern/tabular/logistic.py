@@ -17,7 +17,7 @@ from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_second
 
 MIN_CHANCE = 1e-8
 MAX_ITER = 300
-_TOL = 1e-3
+TOL = 1e-3
 # Rough numbers of passes: over features of landmarks, and over an exact kernel.
 LANDMARK_PASSES, PASSES = 90, 120
 # Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
@@ -31,7 +31,7 @@ def logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
         fit_intercept=False,
         C=C,
         n_components=D,
-        tol=_TOL,
+        tol=TOL,
         max_iter=MAX_ITER,
         features="random" if D is None else "nystrom",
         memory_limit=MEMORY_LIMIT,

@@ -1,0 +1,96 @@
+"""The rows of a classifier: which ones are fitted exactly, and which are held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern.tabular.base import Rows
+from randkern.tabular.exact_logistic import all_seconds
+from randkern.tabular.folds import divided
+from randkern.tabular.learning import Learning
+from randkern.tabular.logistic import logistic_seconds
+from randkern.tabular.model import MAX_ITERATED, Table
+from randkern.tabular.work import Work, largest
+
+# With more rows, landmarks replace the exact kernel, or products its factor.
+_FEATURE_ROWS = 8000
+# The fewest landmarks.
+MIN_LANDMARKS = 500
+# At most how many rows choose penalties, and at most how many are held out from all
+# fits.
+_MAX_HELD, _MAX_APART = 4000, 2500
+# The largest share of the time for the exact kernel of many rows.
+_EXACT_SHARE = 0.4
+# Share of the time in which the fewest landmarks must fit the rows that are used.
+_MIN_FIT_SHARE = 0.3
+
+
+def are_many(n: int) -> bool:
+    """Return whether n rows are too many for the factor of an exact kernel."""
+    return n > _FEATURE_ROWS
+
+
+def n_held_of(n: int) -> int:
+    """Return how many of n rows are held out from fits that choose penalties."""
+    return min(_MAX_HELD, n // 8)
+
+
+def held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out rows, which the search has not seen, and the rest."""
+    order = learning.order
+    rest, held = divided(order, learning.table.folds, n_held_of(len(order)))
+    return held, rest
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """The rows to fit, and for many independent rows, some that are held out.
+
+    `held_out` is the seed of their choice, the number of rows that are not fitted, and
+    that of the others.
+    """
+
+    rows: Rows
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
+
+
+def is_exact(rows: Rows | Table, n_classes: int, work: Work) -> bool:
+    """Return whether the exact kernel is fitted to all of many rows."""
+    n = len(rows)
+    if not are_many(n) or n_classes > 2 or rows.folds is not None:
+        return False
+    seconds = all_seconds(n, rows.X.shape[1], n_held_of(n))
+    return n <= MAX_ITERATED and seconds <= _EXACT_SHARE * work.limit
+
+
+def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSplit:
+    """Hold rows out if there are many, and those for which there is no time."""
+    from sklearn.model_selection import train_test_split
+
+    n, k = len(rows), n_classes if n_classes > 2 else 1
+    if is_exact(rows, n_classes, work):
+        return RowSplit(rows)
+    seconds = _MIN_FIT_SHARE * work.limit
+    most = largest(
+        lambda m: logistic_seconds(m, MIN_LANDMARKS, k), seconds, _FEATURE_ROWS, n
+    )
+    is_apart = are_many(n) and rows.folds is None
+    n_held = min(_MAX_APART, n // 8) if is_apart else 0
+    n_apart = max(n_held, n - most)
+    if n_apart <= 0:
+        return RowSplit(rows)
+    seed = int(stream.child("rows").generator().integers(2**31))
+    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(others[:n_held]) if n_held else None
+    return RowSplit(rows.take(used), (seed, n_apart, n - n_apart), apart)
+
+
+def table_of(rows: Rows, n_classes: int) -> Table:
+    """Return rows with codes ±1 of their labels, one column for two classes."""
+    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
+    Y = Y[:, 1:] if n_classes == 2 else Y
+    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)

@@ -1,0 +1,54 @@
+"""How ``randkern fit`` divides its time limit, and when its clock starts."""
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pandas")
+import pandas as pd
+
+from randkern.cli import console
+from randkern.cli.schedule import Schedule
+
+
+def table(n, n_texts=0):
+    numbers = {f"x{j}": np.zeros(n) for j in range(3)}
+    return pd.DataFrame(numbers | {f"c{j}": ["a"] * n for j in range(n_texts)})
+
+
+def seconds(limit, X, is_refitted=True):
+    schedule = Schedule.of(limit, X, is_refitted=is_refitted)
+    return schedule.search + schedule.refit
+
+
+@pytest.mark.parametrize("limit", [10.0, 20.0, 60.0, 600.0])
+def test_fits_leave_the_report_its_share(limit):
+    small, large = table(100), table(100_000, n_texts=10)
+    left = limit - 3.5 - 100 * 3 * 2e-7
+    reported = min(0.22 * left, 6 + 0.05 * left)
+    assert seconds(limit, small) == pytest.approx(left - reported)
+    assert seconds(limit, small, False) == pytest.approx(left - reported)
+    assert Schedule.of(limit, small, is_refitted=False).refit == 0
+    # Two seconds to read 1,000,000 texts, of which the report would get its share.
+    share = 0.22 if 0.22 * left < 6 + 0.05 * left else 0.05
+    if limit > 10:
+        less = seconds(limit, small) - seconds(limit, large)
+        assert less == pytest.approx(2.06 * (1 - share), rel=0.05)
+
+
+def test_fits_have_a_second_each_at_least():
+    schedule = Schedule.of(1.0, table(100), is_refitted=True)
+    assert (schedule.search, schedule.refit) == (1.0, 1.0)
+
+
+def test_the_clock_starts_with_the_process():
+    token = console.start_of_process.set(time.perf_counter() - 2.0)
+    try:
+        clock = console.Clock(5.0)
+    finally:
+        console.start_of_process.reset(token)
+    assert 2.0 < clock.left <= 3.0
+    assert str(clock) == "2 of 5 s"
+    assert console.Clock(5.0).left > 4.0  # of a command in a process that does more
