@@ -35,7 +35,7 @@ from randkern.tabular.work import RATE, Stage, gram_seconds
 
 # Divisors of the penalty that few rows have chosen, and the most rows that choose one.
 _DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-_CHOOSING_ROWS = 12_000
+_CHOOSING_ROWS = 8000
 # Operations of a product with the kernel per n²; products of a fit, and of some that
 # start from each other; and how often the Gram matrix's time until the first product.
 _PRODUCT, _FIT_PRODUCTS, _CHOOSING_PRODUCTS, _GRAMS = 20.0, 20, 45, 2
@@ -50,7 +50,9 @@ def fit_seconds(n: int, n_columns: int, n_products: int = _FIT_PRODUCTS) -> floa
 def all_seconds(n: int, n_columns: int, n_held: int) -> float:
     """Return the work of choosing the penalty with held-out rows, and of the fit."""
     m = min(n, _CHOOSING_ROWS + n_held)
-    return fit_seconds(m, n_columns, _CHOOSING_PRODUCTS) + fit_seconds(n, n_columns)
+    # With two kernels.
+    choosing = 2 * fit_seconds(m, n_columns, _CHOOSING_PRODUCTS)
+    return choosing + fit_seconds(n, n_columns)
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,12 @@ class _Tried:
 
 
 def _with_best_penalty(
-    part: Part, encoded: Table, n_held: int, seed: int, stage: Stage
+    part: Part, known: Table, n_held: int, seed: int, stage: Stage
 ) -> Part:
     """Return a part with the penalty of smallest log loss of the first rows.
 
     The others are fitted. The probabilities of the part are those of the first rows.
     """
-    known = encoded.take(np.arange(min(len(encoded), n_held + _CHOOSING_ROWS)))
     n, n_columns = known.X.shape
     stage.work.charge(fit_seconds(n, n_columns, _CHOOSING_PRODUCTS))
     dual = DualLogistic.of(
@@ -112,9 +113,9 @@ def fit_all_rows(
     seed: int,
     stage: Stage,
 ) -> tuple[Part, Member]:
-    """Learn a kernel in cells, choose its penalty, and fit all rows of the table.
+    """Learn a kernel in cells, choose it or another, and fit all rows of the table.
 
-    The rows `held` choose the penalty, by fits to the `rest`, and are fitted too in the
+    The rows `held` choose kernel and penalty, by fits to the `rest`, and are fitted too in the
     end; the part has their probabilities before that.
     """
     table = learning.table
@@ -122,10 +123,15 @@ def fit_all_rows(
     spare = stage.left - all_seconds(len(table), n_columns, len(held))
     U = learning.encoded(trials[0], table.X, "float32")
     trial = learned_in_cells(trials, U, learning, stage.part(spare), Stream(seed))
+    some = table.take(np.concatenate([held, rest[:_CHOOSING_ROWS]]))
+    parts = []
+    for each in (part.trial, trial):  # rows of cells may prefer another kernel
+        known = learning.encoded_table(each, some, "float32")
+        tried = replace(part, trial=each)
+        parts.append(_with_best_penalty(tried, known, len(held), seed, stage))
+    part = min(parts, key=lambda tried: tried.loss)
+    trial = part.trial
     encoded = learning.encoded_table(trial, table, "float32")
-    mixed = encoded.take(np.concatenate([held, rest]))
-    part = replace(part, trial=trial)
-    part = _with_best_penalty(part, mixed, len(held), seed, stage)
     stage.work.charge(fit_seconds(*encoded.X.shape))
     model = logistic(trial.kernel, strength(part), None, seed)
     weight = None if learning.counts is None else table.weight
