@@ -115,8 +115,8 @@ def fit_all_rows(
 ) -> tuple[Part, Member]:
     """Learn a kernel in cells, choose it or another, and fit all rows of the table.
 
-    The rows `held` choose kernel and penalty, by fits to the `rest`, and are fitted too in the
-    end; the part has their probabilities before that.
+    The rows `held` choose kernel and penalty, by fits to the `rest`, and are fitted too
+    in the end; the part has their probabilities before that.
     """
     table = learning.table
     n_columns = max(map(learning.n_columns, trials))
