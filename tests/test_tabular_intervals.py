@@ -195,3 +195,40 @@ def test_saved_intervals(tmp_path):
     rk.save(fit, tmp_path / "model.skops")
     loaded = rk.load(tmp_path / "model.skops")
     np.testing.assert_array_equal(loaded.predict_interval(table[:20]), ends)
+
+
+def test_intervals_cover_rows_of_new_groups():
+    """On average over tables: a few groups tell little about another one."""
+    found, n_groups, n_tables = [], 12, 60
+    for seed in range(n_tables):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(n_groups), 12)
+        effects = rng.normal(size=n_groups + 200)
+        residuals = effects[groups] + 0.3 * rng.normal(size=len(groups))
+        rows = rng.normal(size=(n_groups, 2))[groups]
+        intervals = Intervals.of(
+            *(rows, np.zeros((len(rows), 1)), residuals[:, None]),
+            *(np.ones(len(rows)), Folds(groups, groups=groups), Work(60.0)),
+            kernel=rk.Gaussian(1.0),
+            alpha=1.0,
+            weighted=False,
+        )
+        assert intervals.n_groups == pytest.approx(n_groups)
+        high = intervals.around(rows[:1], np.zeros((1, 1)), 0.9)[0, 0, 1]
+        new = effects[n_groups:] + 0.3 * rng.normal(size=200)
+        found.append(np.mean(abs(new) <= high))
+    error = np.std(found) / np.sqrt(n_tables)
+    assert 0.9 - 2 * error < np.mean(found) < 0.9 + 1 / n_groups + 2 * error
+
+
+def test_intervals_of_cells_know_groups():
+    """Rows that are held out do not tell the sizes of residuals of their own group."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(80, size=2400)
+    centres, effects = rng.normal(size=(80, 2)), rng.normal(size=80)
+    X = np.column_stack([rng.normal(size=2400), centres[groups]])
+    X[:, 1:] += 0.02 * rng.normal(size=(2400, 2))
+    y = X[:, 0] + effects[groups] + 0.2 * rng.normal(size=2400)
+    model = rk.TabularRegressor(0.3, random_state=0).fit(X, y, groups=groups)
+    assert model.fit_report_["rows_held_out"] > 0
+    assert 1 < model._intervals.n_groups < 80

@@ -374,7 +374,8 @@ class TabularRegressor(RegressorMixin, Tabular):
             if n - VALIDATION_ROWS > most and rows.folds.is_forward:
                 _, order = divided(order, rows.folds, max(most, n // 2))
             fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
-            fitted, apart = fitted[:most], rows.take(held[:VALIDATION_ROWS])
+            fitted, held = fitted[:most], held[:VALIDATION_ROWS]
+            apart = replace(rows.take(held), folds=rows.folds.among(held))
             if rows.folds.is_forward:
                 whole = rows.take(np.append(fitted, held)).normalised()
         n_left = n - len(fitted)
@@ -519,7 +520,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             known = split.evaluating.take(split.evaluation.numbers)
             residuals = split.evaluation.residuals
             rows, y = first.rows_of(known.X), known.y
-            weight, folds = known.weight, None
+            weight, folds = known.weight, known.folds
         else:
             rows = first.fit.X[first.fit.judged]
             places = learning.order[first.fit.judged]
@@ -590,7 +591,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
         20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
         out (split conformal prediction, approximately: the same rows have weighted two
-        fits). Quantiles count the weights of rows, of which only ratios matter.
+        fits). Quantiles count the weights of rows, of which only ratios matter. Of G
+        `groups` they are those of coverage·(1 + 1/G), as a new group may differ from
+        all of them.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

@@ -68,6 +68,15 @@ class Folds:
         groups = None if self.groups is None else self.groups[rows]
         return Folds(codes, self.is_forward, groups)
 
+    def among(self, rows: np.ndarray) -> Folds | None:
+        """Return new folds of the groups of some rows, None if there is but one."""
+        if self.groups is None:
+            return self.take(rows)
+        groups = self.groups[rows]
+        if (groups == groups[0]).all():
+            return None
+        return Folds(_whole_groups(groups), groups=groups)
+
     @property
     def predicted(self) -> np.ndarray:
         """The positions of the rows that are predicted."""

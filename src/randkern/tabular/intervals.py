@@ -204,6 +204,9 @@ class Intervals:
     alpha : float
     usual_novelty : float
         Intervals at rows of more than this novelty are wider.
+    n_groups : float or None
+        Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
+        number of groups, if all are of one size.
     """
 
     sizes: np.ndarray
@@ -214,6 +217,7 @@ class Intervals:
     kernel: Kernel
     alpha: float
     usual_novelty: float
+    n_groups: float | None = None
 
     @classmethod
     def of(
@@ -249,6 +253,10 @@ class Intervals:
 
         own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
         out = predicted_rows(dependent, len(rows))
+        n_groups = None
+        if dependent is not None and dependent.groups is not None:
+            sums = np.bincount(dependent.groups, weight)
+            n_groups = float(sums.sum() ** 2 / (sums**2).sum())
         return cls(
             sizes / np.where(own > 0, own, 1.0),
             weight if weighted else None,
@@ -260,7 +268,22 @@ class Intervals:
             float(
                 np.quantile(own_novelty[out[out < len(own_novelty)]], _USUAL_NOVELTY)
             ),
+            n_groups,
         )
+
+    def _level(self, coverage: float) -> float:
+        """Return the share of residuals in intervals of a row with this coverage.
+
+        A row of a new group may have larger residuals than all of G groups: this share
+        is c(1 + 1/G) (Lee, Barber & Willett 2023, "Distribution-free inference with
+        hierarchical data"), or that of the largest residual, if that is less.
+        """
+        if self.n_groups is None:
+            return coverage
+        weight = np.ones(len(self.sizes)) if self.weight is None else self.weight
+        n = float(weight.sum() ** 2 / (weight**2).sum())
+        largest = (n - 0.5) / (n + 1)
+        return min(coverage * (1 + 1 / self.n_groups), max(coverage, largest))
 
     def widths_at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Return the size of residuals at rows, (n, k), larger if they are far."""
@@ -271,7 +294,7 @@ class Intervals:
         self, rows: np.ndarray, predictions: np.ndarray, coverage: float
     ) -> np.ndarray:
         """Return intervals around predictions (n, k), (n, k, 2)."""
-        quantile = conformal_quantile(self.sizes, coverage, self.weight)
+        quantile = conformal_quantile(self.sizes, self._level(coverage), self.weight)
         width = self.widths_at(rows, predictions) * quantile
         return np.stack([predictions - width, predictions + width], axis=-1)
 
@@ -280,6 +303,7 @@ class Intervals:
     ) -> np.ndarray:
         """Return CV+ intervals from predictions of fits without folds, (n, 20, k)."""
         assert self.folds is not None
+        coverage = self._level(coverage)
         widths = self.widths_at(rows, centres.mean(axis=1))
         out = np.empty((len(centres), self.sizes.shape[1], 2))
         for at, centre in enumerate(centres):
