@@ -199,7 +199,7 @@ def test_saved_intervals(tmp_path):
 
 def test_intervals_cover_rows_of_new_groups():
     """On average over tables: a few groups tell little about another one."""
-    found, n_groups, n_tables = [], 12, 60
+    found, n_groups, n_tables = [], 10, 60
     for seed in range(n_tables):
         rng = np.random.default_rng(seed)
         groups = np.repeat(np.arange(n_groups), 12)
