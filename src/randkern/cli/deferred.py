@@ -21,12 +21,9 @@ _ASKED_OF_ALL = ("__file__", "__spec__", "__warningregistry__", "__wrapped__")
 def defer_imports() -> None:
     """Put off the imports of packages that are installed, and not imported yet."""
     for name in _MODULES:
-        parent, _, child = name.rpartition(".")
-        if name in sys.modules or find_spec(name) is None:
-            continue
-        sys.modules[name] = placeholder = _Placeholder(name)
-        if parent:  # finding its spec has imported it
-            setattr(sys.modules[parent], child, placeholder)
+        package = name.partition(".")[0]  # whose submodules SciPy imports on use
+        if name not in sys.modules and find_spec(package) is not None:
+            sys.modules[name] = _Placeholder(name)
 
 
 class _Placeholder(ModuleType):
@@ -41,8 +38,4 @@ class _Placeholder(ModuleType):
         """Return the module, which takes the place of this one."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-        module = importlib.import_module(self.__name__)
-        parent, _, child = self.__name__.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
-        return module
+        return importlib.import_module(self.__name__)

@@ -113,8 +113,8 @@ TimeLimit = Annotated[
     typer.Option(
         min=1,
         callback=finite,
-        help="Seconds from the start of the command to its end. Less than 10 leave "
-        "little for figures; at least 5 are needed.",
+        help="Seconds from the start of the command to its end. Less than 15 may leave "
+        "no time for figures; about 5 are needed.",
     ),
 ]
 Metric = Annotated[

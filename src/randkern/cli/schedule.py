@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from randkern._tables import is_numeric
-
 # Seconds of a usual core: of starting Python with its packages, of quick figures and of
 # writing the files; of reading, checking and describing a number, and a text.
 _START, _NUMBER, _TEXT = 3.5, 2e-7, 2e-6
@@ -35,6 +33,8 @@ class Schedule:
     @classmethod
     def of(cls, limit: float, X: Any, *, is_refitted: bool) -> Self:
         """Return the schedule for a table, in whole if it is fitted twice."""
+        from randkern._tables import is_numeric
+
         n, d = X.shape
         n_numbers = sum(is_numeric(X[name]) for name in X.columns)
         fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers))
