@@ -20,7 +20,7 @@ _REPORT_SHARE, _REPORT_SECONDS, _IMPORTANCES_SHARE = 0.22, 6.0, 0.05
 _REFIT_SHARE = 0.38
 # The fits have at least this share of the limit, and each of them a second: in less,
 # they would be cut short for nothing.
-_LEAST_SHARE, _LEAST_SECONDS = 0.25, 1.0
+_MIN_SHARE, _MIN_SECONDS = 0.25, 1.0
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Schedule:
         n, d = X.shape
         n_numbers = sum(is_numeric(X[name]) for name in X.columns)
         fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers))
-        left = max(limit - fixed, _LEAST_SHARE * limit)
+        left = max(limit - fixed, _MIN_SHARE * limit)
         left -= min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
         refit = _REFIT_SHARE * left if is_refitted else 0.0
         return cls(
-            max(left - refit, _LEAST_SECONDS),
-            max(refit, _LEAST_SECONDS) if is_refitted else 0.0,
+            max(left - refit, _MIN_SECONDS),
+            max(refit, _MIN_SECONDS) if is_refitted else 0.0,
         )
