@@ -86,6 +86,36 @@ def _repeatable() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def whole_reports():
+    """Reports of commands with all figures, however slow the machine is."""
+    with pytest.MonkeyPatch.context() as patched:
+        if importlib.util.find_spec("typer") is not None:
+            patched.setattr("randkern.cli.console.Clock.left", 100.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_deadline(whole_reports):
+    """Tabular fits by a clock that stands still: load ends nothing, work decides."""
+    from functools import partial
+
+    from randkern.tabular import classifier, estimators
+    from randkern.tabular.work import Work
+
+    with pytest.MonkeyPatch.context() as patched:
+        for room in (estimators, classifier):
+            patched.setattr(room, "Work", partial(Work, clock=lambda: 0.0))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _examples_have_time(request: pytest.FixtureRequest) -> None:
+    """Let no deadline cut the fits of docstrings: their results are compared."""
+    if request.node.nodeid.startswith("src/randkern/tabular"):
+        request.getfixturevalue("no_deadline")
+
+
 # -- marks ---------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import numba
@@ -186,26 +185,3 @@ def command(tmp_path):
         return testing.CliRunner().invoke(bench, words)
 
     return invoke
-
-
-@pytest.fixture(scope="module")
-def whole_reports():
-    """Reports of commands with all figures, however slow the machine is."""
-    with pytest.MonkeyPatch.context() as patched:
-        if find_spec("typer") is not None:
-            patched.setattr("randkern.cli.console.Clock.left", 100.0)
-        yield
-
-
-@pytest.fixture(scope="module")
-def no_deadline(whole_reports):
-    """Tabular fits by a clock that stands still: load ends nothing, work decides."""
-    from functools import partial
-
-    from randkern.tabular import classifier, estimators
-    from randkern.tabular.work import Work
-
-    with pytest.MonkeyPatch.context() as patched:
-        for room in (estimators, classifier):
-            patched.setattr(room, "Work", partial(Work, clock=lambda: 0.0))
-        yield
