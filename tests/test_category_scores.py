@@ -51,6 +51,16 @@ def test_scores_are_shrunken_means_of_the_other_folds():
     np.testing.assert_allclose(added, best, atol=1e-12)
 
 
+def test_a_part_of_the_rows_may_hold_one_of_several_texts():
+    """A column that is accepted as categories stays so where rows are compared."""
+    rng = np.random.default_rng(2)
+    values = rng.integers(150, size=1500).astype(str).astype(object)
+    values[rng.choice(1500, 12, replace=False)] = [f"a{k}" for k in range(12)]
+    X = pd.DataFrame({"mixed": values, "x": rng.normal(size=1500)})
+    model = rk.TabularRegressor(1, random_state=0).fit(X, rng.normal(size=1500))
+    assert np.isfinite(model.predict(X[:10])).all()
+
+
 def test_a_row_does_not_see_its_own_target():
     """Not even in a copy of it."""
     X, y = table_of(60, 13)

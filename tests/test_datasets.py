@@ -431,7 +431,7 @@ def test_free_texts_are_left_out_of_training_and_test_rows():
     data = dataset_from_frame(
         rows.assign(y=rows["x"]), "y", name="sales", source="sales.csv"
     )
-    with pytest.warns(UserWarning, match="left out.*'note'"):
+    with pytest.warns(UserWarning, match="dropped columns.*'note'"):
         left = without_free_texts(dataclasses.replace(data, X_test=data.X_train))
     assert list(left.X_train.columns) == list(left.X_test.columns) == ["x"]
     assert "d = 2 (1 categorical)" in data.description

@@ -1685,20 +1685,28 @@ def test_the_variance_of_fits_is_not_importance():
     assert np.mean(shares) < 0.02
 
 
-def test_effects_no_larger_than_a_negative_one_are_noise(monkeypatch):
-    given = np.array([5.0, 0.2, -0.3, 0.4])
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ([5.0, 0.2, -0.3, 0.4], [5 / 5.4, 0, 0, 0.4 / 5.4]),
+        # One negative column among many does not hide all smaller effects.
+        ([5.0, 0.2, -0.3, -0.01, -0.01, 0.1], [5 / 5.2, 0.2 / 5.2, 0, 0, 0, 0]),
+    ],
+)
+def test_effects_no_larger_than_negative_ones_are_noise(monkeypatch, totals, expected):
     signs = iter([-1, 1] * 7)
 
     def changes(self, fits, m, n_columns):
         sign = next(signs)
-        for change in given:
+        for change in totals:
             size = np.sqrt(abs(change))
             yield np.full((m, 1), size * (sign if change < 0 else 1))
 
     monkeypatch.setattr(ColumnEffects, "_changes", changes)
-    part = 1.0, trial_of(rk.Gaussian(np.ones(4)), 1.0)
-    effects = effects_of([part], np.zeros((40, 4)), np.zeros((40, 1)))
-    np.testing.assert_allclose(effects.shares(4), [5 / 5.4, 0, 0, 0.4 / 5.4])
+    d = len(totals)
+    part = 1.0, trial_of(rk.Gaussian(np.ones(d)), 1.0)
+    effects = effects_of([part], np.zeros((40, d)), np.zeros((40, 1)))
+    np.testing.assert_allclose(effects.shares(d), expected)
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])

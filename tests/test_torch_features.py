@@ -318,7 +318,7 @@ def test_tensors_that_cannot_be_read(rng):
         for sparse in (X.to_sparse(), X.to_sparse_csr()):
             with pytest.raises(TypeError, match="X is a sparse tensor"):
                 features.fit(sparse)
-        with pytest.raises(TypeError, match="holds no values"):
+        with pytest.raises(TypeError, match="has no values"):
             features.fit(X.to("meta"))
         with pytest.raises(ValueError, match="so Y must be an array"):
             rk.Gaussian()(X.numpy(), X)

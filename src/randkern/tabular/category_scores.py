@@ -149,7 +149,7 @@ def _squares(
     X: Any, X_held: Any, Y: np.ndarray, Y_held: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """Return the squared errors of other rows, (penalties, m)."""
-    encoder = encoder_to_arrays("standard")
+    encoder = encoder_to_arrays("standard", of_parts=True)
     with ignoring(UserWarning):  # a later fit warns
         U = encoder.fit_transform(X)
         V = encoder.transform(X_held)

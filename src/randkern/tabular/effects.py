@@ -81,8 +81,8 @@ class ColumnEffects:
         1999, "Analysis of variance designs for model output"). The square is the
         product of the differences of two fits, each to half of the rows, so that noise
         adds nothing on average; each column gets the median over several halvings. As
-        an effect is not negative, the largest negative one is noise, and those that are
-        no larger are set to zero.
+        an effect is not negative, the negative ones are noise: those that do not exceed
+        their root mean square are set to zero.
         """
         n, n_halvings, m = self._sizes(n_columns)
         generator = np.random.default_rng(self.seed)
@@ -95,7 +95,9 @@ class ColumnEffects:
             both = zip(first, second, strict=True)
             effects.append([(one * other).sum() for one, other in both])
         total = np.median(effects, axis=0)
-        total[total <= -total.min(initial=0.0)] = 0.0
+        negative = total[total < 0]
+        noise = np.sqrt(np.mean(negative**2)) if len(negative) else 0.0
+        total[total <= noise] = 0.0
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)

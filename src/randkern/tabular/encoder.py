@@ -454,9 +454,21 @@ def _nearest(value: Any, known: list[Any]) -> str:
     return f"{value!r}, for which {known[0]!r} is an example of known ones"
 
 
-def encoder_to_arrays(numbers: str) -> TabularEncoder:
+class EncoderOfParts(TabularEncoder):
+    """The encoder of some rows of a table whose columns have been checked.
+
+    Numbers and a few texts are categories, though a part of the rows may hold a single
+    text.
+    """
+
+    def _check_levels(self, j: int, values: np.ndarray) -> None:
+        check_categories(self._name(j), values)
+
+
+def encoder_to_arrays(numbers: str, *, of_parts: bool = False) -> TabularEncoder:
     """Return an encoder to arrays, whatever scikit-learn is configured to return."""
-    return TabularEncoder(numbers).set_output(transform="default")
+    encoder = EncoderOfParts if of_parts else TabularEncoder
+    return encoder(numbers).set_output(transform="default")
 
 
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
