@@ -388,3 +388,15 @@ def test_dask_collections_are_refused_with_advice(make):
     fit = make(0.2, random_state=0).fit(X, y)
     with pytest.raises(TypeError, match=r"map_partitions\(model\.predict\)"):
         fit.predict(da.from_array(X))
+
+
+def test_imports_of_the_first_fit_are_not_on_its_clock():
+    code = (
+        "import sys\n"
+        "from randkern.tabular.work import Work\n"
+        "assert 'sklearn.model_selection' not in sys.modules\n"
+        "work = Work(1.0)\n"
+        "assert 'sklearn.model_selection' in sys.modules\n"
+        "assert work.elapsed < 0.1, work.elapsed\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -187,13 +187,14 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 _COMPILING = event.TimingListener()
-event.register("numba:compile", _COMPILING)
+event.register("numba:compiler_lock", _COMPILING)
 
 
 def working_seconds() -> float:
     """Return the time in seconds on a clock that stops while Numba compiles.
 
-    Compiled code is cached, so without this the first fit after an installation would
-    get much less done in the same time than later ones.
+    It stops while compiled code is loaded, too: without this, the first fit after an
+    installation, and the first one of a process, would get less done in the same time
+    than later ones.
     """
     return time.perf_counter() - (_COMPILING.duration if _COMPILING.done else 0.0)

@@ -47,6 +47,9 @@ class Work:
     cut: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # Fits import it where they use it: in the first one, that is no work.
+        import sklearn.model_selection  # noqa: F401
+
         self._began = self.clock()
 
     @property
