@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.datasets import TableFormat, load_dataset, read_table
-from randkern.datasets.frames import infer_task
+from randkern.datasets.frames import infer_task, with_dependent_rows
 from randkern.exceptions import DataFileError
 
 N = 150
@@ -361,3 +361,19 @@ def test_boosted_trees_go_without_an_empty_column():
     X = pd.DataFrame({"a": np.arange(60.0), "empty": np.nan, "c": ["x", "y"] * 30})
     trees = baselines(X, X["a"].to_numpy(), "regression")["boosted trees"]
     assert trees.score(X.assign(empty=1.0), X["a"]) > 0.9
+
+
+def test_groups_of_single_rows_warn_and_times_of_texts_raise(tmp_path):
+    path = tmp_path / "visits.csv"
+    pd.DataFrame(
+        {
+            "visit": [f"v{i}" for i in range(30)],
+            "x": np.arange(30.0) % 7,
+            "y": np.arange(30.0),
+        }
+    ).to_csv(path, index=False)
+    table = load_dataset(path, target="y")
+    with pytest.warns(UserWarning, match="a group of its own in column 'visit'"):
+        with_dependent_rows(table, "visit", None)
+    with pytest.raises(ValueError, match="--time visit: .* row 0 holds 'v0'"):
+        with_dependent_rows(table, None, "visit")

@@ -162,6 +162,12 @@ def with_dependent_rows(
         raise ValueError(f"{table.name} has no column {name!r}, as it is not a table")
     _check_column(name, [str(column) for column in X.columns], table.name)
     column = X[name]
+    if groups is not None and column.nunique() == len(X):
+        warn(
+            f"each row has a group of its own in column {name!r}: --groups {name} "
+            "leaves rows out one by one, as without groups.",
+            UserWarning,
+        )
     if n_missing := int(column.isna().sum()):
         raise ValueError(
             f"column {name!r} is missing in {n_missing:,} of {len(X):,} rows; remove "
@@ -170,8 +176,8 @@ def with_dependent_rows(
     if time is not None:
         if not is_numeric(column):
             raise ValueError(
-                f"column {name!r} holds {no_numbers(column)}, expected numbers or "
-                "dates, by which rows can be ordered"
+                f"--time {name}: expected a column of numbers or dates, by which rows "
+                f"can be ordered, but {no_numbers(column)}"
             )
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
