@@ -36,6 +36,7 @@ from randkern_lab.papers.published import published_rows
 from randkern_lab.papers.transfer_learning import standardised
 from randkern_lab.provenance import imported_sources, thread_counts
 from randkern_lab.runner import SMOKE
+from randkern_lab.scoring import random_rows
 
 pytestmark = pytest.mark.slow
 
@@ -439,6 +440,26 @@ def test_equations_of_parts_are_those_of_all_rows(rng):
     (fit,) = nested_ridge.solved(equations, [7], [0.5])
     ridge = Ridge(0.5, fit_intercept=False).fit(Z, Y)
     np.testing.assert_allclose(fit.weights, ridge.coef_.T, rtol=1e-4)
+
+
+def test_exact_kernels_of_transfer_learning_are_exact():
+    """Their errors are those of scikit-learn's ridge with all kernel values."""
+    rng = np.random.default_rng(0)
+    X, X_test = rng.normal(size=(300, 6)), rng.normal(size=(200, 6))
+    y, y_test = (np.sin(2 * A[:, 0]) + A[:, 1] > 0 for A in (X, X_test))
+    options = transfer_learning.Options(quick=True)
+    experiment = transfer_learning.TransferLearning(options)
+    experiment.rows, experiment.y = {"bits": (X, X_test)}, y
+    experiment.data = SimpleNamespace(y_test=y_test)
+    record = experiment._exact(rk.Gaussian(1.5), 0.1, "bits")
+    K, K_test = rk.Gaussian(1.5)(X), rk.Gaussian(1.5)(X_test, X)
+    rows = random_rows(300, options.exact_rows, 0)
+    dual = np.linalg.solve(
+        K[np.ix_(rows, rows)] + 0.1 * np.eye(len(rows)), 2.0 * y[rows] - 1
+    )
+    expected = np.mean((K_test[:, rows] @ dual > 0) != y_test)
+    assert record["test_error"] == pytest.approx(expected, abs=0.011)
+    assert record["n_train"] == len(rows) and record["residual"] < 0.1
 
 
 def test_our_errors_stand_in_the_published_table(quick):

@@ -51,7 +51,7 @@ from ..options import DataOptions, option
 from ..panels import Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..scoring import fit_and_score, held_out_error, random_rows
+from ..scoring import ended, fit_and_score, held_out_error, random_rows
 from ..tables import Listing, at_edges, count, edge_notes, mean_of, of
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
@@ -406,12 +406,18 @@ class TransferLearning(Experiment):
         model = randkern.KernelRidgeClassifier(
             kernel,
             alpha,
+            n_components=None,
             solver=PCG(tol=_TOL, max_iter=2000),
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
         )
         trial = fit_and_score(model, train[rows], self.y[rows], test, self.data.y_test)
-        return {"n_train": len(rows), "alpha": alpha, **trial.record()}
+        return {
+            "n_train": len(rows),
+            "alpha": alpha,
+            **trial.record(),
+            **ended(model.solution_),
+        }
 
     def conclude(self, results: Case) -> Case:
         device = getattr(self, "described", None)
