@@ -30,6 +30,7 @@ class Contender(Style):
     make: Any = None
     needs: tuple[str, ...] = ()  # packages that must be installed
     landmarks: bool = False  # whether its components are training rows
+    max_rows: int | None = None  # of more, it takes minutes, or gigabytes
     # Estimates its bytes from numbers of rows, columns and components, if it does not
     # limit its memory itself.
     memory: Callable[[int, int, int], int] | None = None
@@ -40,6 +41,8 @@ class Contender(Style):
             check_package(name)
         if self.landmarks:
             check_landmarks(n, n_components)
+        if self.max_rows is not None and n > self.max_rows:
+            raise SkippedCase(f"it takes at most {self.max_rows:,} rows here")
         needed = self.memory(n, d, n_components) if self.memory else 0
         free = available_memory()
         if free is not None and needed > free:

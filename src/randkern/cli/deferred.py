@@ -2,8 +2,10 @@
 
 scikit-learn imports ``scipy.stats`` and pandas wherever they are installed, which takes
 a third of the time of ``randkern info``. In the process of a command, a placeholder
-stands for such a module: it is imported when one of its attributes is read. The library
-itself never does this; Python 3.15 has it as a statement (PEP 810).
+stands for such a module: it is imported when one of its attributes is read.
+(`importlib.util.LazyLoader` does so as soon as the import system asks for ``__spec__``,
+at the second import.) The library itself never does this; Python 3.15 has it as a
+statement (PEP 810).
 """
 
 import importlib

@@ -39,7 +39,7 @@ _SHARE, _MAX_ITER = 0.05, 50
 # A step that does not reduce the objective is halved, down to this length.
 _SHORTEST = 1e-6
 # Curvatures are those of probabilities that differ from 0 and 1 by this much.
-_LEAST = 1e-6
+_MIN_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class DualLogistic:
         self, at: DualWeights, chance: np.ndarray, slopes: np.ndarray, root: np.ndarray
     ) -> DualWeights:
         """Return the weights after a full step."""
-        chance = chance.clip(_LEAST, 1 - _LEAST)
+        chance = chance.clip(_MIN_CHANCE, 1 - _MIN_CHANCE)
         unit = np.sqrt(chance * (1 - chance))
         scale = root * unit
         precondition = self._preconditioner(scale)

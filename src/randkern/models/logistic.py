@@ -270,21 +270,21 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         report.begin(fitted)
         steps = count(1)
-        found = dual.minimise(
+        solution = dual.minimise(
             strength,
             self.tol,
             self.max_iter,
             report=lambda weights: report.step(next(steps), weights),
         )
-        self.n_iter_ = found.n_iter
-        if found.gradient > self.tol and found.n_iter >= self.max_iter:
+        self.n_iter_ = solution.n_iter
+        if solution.gradient > self.tol and solution.n_iter >= self.max_iter:
             warn(
                 f"max_iter={self.max_iter} products with the kernel did not reach "
                 f"tol={self.tol:g}: the objective may exceed its minimum by "
-                f"{found.gradient:.2g} of it; raise either, or lower C.",
+                f"{solution.gradient:.2g} of it; raise either, or lower C.",
                 ConvergenceWarning,
             )
-        remember(self, fitted(found.weights))
+        remember(self, fitted(solution.weights))
         report.end()
 
     def _fitted(

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
-#: The name of boosted trees among the baselines, and their share of the time limit.
+#: Names of baselines: of the linear ones by task, and of boosted trees.
+LINEAR = {"classification": "logistic regression", "regression": "ridge regression"}
 TREES = "boosted trees"
+# The share of the time limit for these.
 _TREES_SHARE = 0.1
 # The most rows for the linear model, and its seconds per row and column.
 _LINEAR_ROWS, _LINEAR_CELL = 50_000, 3e-6
@@ -227,25 +229,24 @@ def baselines(
     """Return a constant, a linear model and boosted trees, fitted, by their names.
 
     `texts` are the columns of free text. The linear model is fitted to 50,000 rows at
-    most: more would hardly change it. Trees are left out if they would
-    take more than a tenth of `time_limit` seconds, by the size of the table; both are
-    if `in_time` says that their seconds are not left.
+    most: more would hardly change it. Trees are left out if they would take more than a
+    tenth of `time_limit` seconds, by the size of the table. Both are left out if
+    `in_time` says that their seconds are not left.
     """
     classes = task == "classification"
     if classes:
-        constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
-        names = "most frequent class", "logistic regression"
+        fitted = {"most frequent class": DummyClassifier().fit(X, y)}
+        linear = LogisticRegression(max_iter=1000)
     else:
-        constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
-        names = "mean", "ridge regression"
+        fitted = {"mean": DummyRegressor().fit(X, y)}
+        linear = RidgeCV(np.logspace(-3, 4, 15))
     read_texts = [TextEncoder(texts, classes=classes)] if texts else []
-    some = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
-    fitted = {names[0]: constant.fit(X, y)}
+    rows = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
-        if in_time(_LINEAR_CELL * len(some) * X.shape[1]):
+        if in_time(_LINEAR_CELL * len(rows) * X.shape[1]):
             model = make_pipeline(*read_texts, TabularEncoder(), linear)
-            fitted[names[1]] = model.fit(X.iloc[some], y[some])
+            fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
         seconds = trees_seconds(X, y, task)
         if seconds <= _TREES_SHARE * time_limit and in_time(seconds):
             trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
@@ -254,10 +255,12 @@ def baselines(
 
 
 def not_fitted(evaluated: EvaluatedModel) -> list[str]:
-    """Return the baselines for which there was no time, as far as others are known."""
+    """Return the baselines for which there was no time, none if none were asked for."""
     others = evaluated.others
-    linear = [] if len(others) > 1 else ["linear model"]
-    return [*linear, *[TREES] * (TREES not in others)] if others else []
+    if not others:
+        return []
+    task = "classification" if is_classifier(evaluated.model) else "regression"
+    return [name for name in (LINEAR[task], TREES) if name not in others]
 
 
 def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:

@@ -281,7 +281,7 @@ def _scores(
     for _ in range(_SWEEPS if len(codes) > 1 else 1):
         for code, count, effect in zip(codes, counts, effects, strict=True):
             left += effect[code]
-            sums = [np.bincount(code, weight * each, len(count)) for each in left.T]
+            sums = [np.bincount(code, weight * y, len(count)) for y in left.T]
             effect[:] = np.stack(sums, axis=1) / (count + shrinkage)[:, None]
             effect[-1] = 0.0
             left -= effect[code]

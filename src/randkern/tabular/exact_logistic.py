@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import expit
@@ -55,18 +55,6 @@ def all_seconds(n: int, n_columns: int, n_held: int) -> float:
     return choosing + fit_seconds(n, n_columns)
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """A part with a penalty, and the weights of the fit without the held-out rows."""
-
-    part: Part
-    found: DualWeights
-
-    @property
-    def loss(self) -> float:
-        return self.part.loss
-
-
 def _with_best_penalty(
     part: Part, known: Table, n_held: int, seed: int, stage: Stage
 ) -> Part:
@@ -88,7 +76,7 @@ def _with_best_penalty(
     last: DualWeights | None = None
     late = replace(stage, until=math.inf)  # all work is planned
 
-    def evaluate(at: int) -> _Tried:
+    def evaluate(at: int) -> Part:
         nonlocal last
         assert part.share is not None
         tried = replace(part, share=part.share / _DIVISORS[at])
@@ -98,10 +86,10 @@ def _with_best_penalty(
         f = last.values[:n_held]
         P = np.column_stack([expit(-f), expit(f)]).clip(MIN_CHANCE)
         loss = mean_log_loss(P, labels, held_weight)
-        return _Tried(replace(tried, P=P, loss=loss), last)
+        return replace(tried, P=P, loss=loss)
 
     start = _DIVISORS.index(1.0)
-    return descended(evaluate, start, len(_DIVISORS), lambda: late.over).part
+    return descended(evaluate, start, len(_DIVISORS), lambda: late.over)
 
 
 def fit_all_rows(
@@ -125,9 +113,9 @@ def fit_all_rows(
     trial = learned_in_cells(trials, U, learning, stage.part(spare), Stream(seed))
     some = table.take(np.concatenate([held, rest[:_CHOOSING_ROWS]]))
     parts = []
-    for each in (part.trial, trial):  # rows of cells may prefer another kernel
-        known = learning.encoded_table(each, some, "float32")
-        tried = replace(part, trial=each)
+    for kernel in (part.trial, trial):  # rows of cells may prefer another one
+        known = learning.encoded_table(kernel, some, "float32")
+        tried = replace(part, trial=kernel)
         parts.append(_with_best_penalty(tried, known, len(held), seed, stage))
     part = min(parts, key=lambda tried: tried.loss)
     trial = part.trial

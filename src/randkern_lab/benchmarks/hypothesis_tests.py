@@ -73,15 +73,16 @@ def _columns(question: str, X: Any, Y: Any, seed: int) -> float:
 
 METHODS: Mapping[str, Contender] = {
     "features": Contender("randkern, features", "blue", "o", "-", make=_features),
-    "exact": Contender("randkern, exact", "black", "D", (0, (4, 2)), make=_exact),
+    "exact": Contender(
+        "randkern, exact", "black", "D", (0, (4, 2)), make=_exact, max_rows=1000
+    ),
     "distances": Contender(
-        "SciPy, graph correlation", "red", "v", "--", make=_distances
+        "SciPy, graph correlation", "red", "v", "--", make=_distances, max_rows=100
     ),
     "columns": Contender("SciPy, KS by column", "orange", "s", ":", make=_columns),
 }
-# Larger samples take minutes, or gigabytes.
+# Of more rows fewer samples are drawn.
 _MANY_ROWS = 300
-_MAX_ROWS = {"exact": 1000, "distances": 100}
 
 
 def _different(question: str, results: Mapping[str, Any]) -> list[Case]:
@@ -163,10 +164,10 @@ class HypothesisTests(Experiment):
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Return the share of rejections, over new samples in every trial."""
-        question, method, n = case["question"], case["method"], case["n"]
-        if n > _MAX_ROWS.get(method, n):
-            raise SkippedCase(f"it takes at most {_MAX_ROWS[method]:,} rows here")
-        if method == "columns" and question != "two samples":
+        question, n = case["question"], case["n"]
+        method = METHODS[case["method"]]
+        method.check(n)
+        if case["method"] == "columns" and question != "two samples":
             raise SkippedCase("it compares columns of two samples")
         options = self.options
         trials = options.large_trials if n > _MANY_ROWS else options.trials
@@ -175,13 +176,13 @@ class HypothesisTests(Experiment):
         for trial in range(trials):
             X, Y = samples(question, case["truth"], n, rng)
             start = time.process_time()
-            pvalue = METHODS[method].make(question, X, Y, trial)
+            pvalue = method.make(question, X, Y, trial)
             seconds.append(time.process_time() - start)
             rejections += pvalue <= _LEVEL
         share = rejections / trials
         return {
             "seed": options.seed,
-            "label": METHODS[method].label,
+            "label": method.label,
             "trials": trials,
             "rejected": share,
             "standard_error": math.sqrt(share * (1 - share) / trials),

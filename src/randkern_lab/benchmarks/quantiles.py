@@ -24,7 +24,7 @@ from ..contenders import Contender, known_names
 from ..options import CommonOptions, option
 from ..panels import Panel
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, SkippedCase, grid
+from ..runner import Case, Experiment, grid
 from ..tables import Listing
 
 LEVELS = (0.05, 0.5, 0.95)
@@ -70,12 +70,12 @@ def _linear(seed: int) -> Any:
 
 METHODS: Mapping[str, Contender] = {
     "features": Contender("randkern, features", "blue", "o", make=partial(_own, 500)),
-    "exact": Contender("randkern, exact", "black", "D", "--", make=partial(_own, None)),
+    "exact": Contender(
+        "randkern, exact", "black", "D", "--", make=partial(_own, None), max_rows=3000
+    ),
     "trees": Contender("boosted trees", "red", "v", ":", make=_trees),
-    "linear": Contender("linear", "grey", "s", "-.", make=_linear),
+    "linear": Contender("linear", "grey", "s", "-.", make=_linear, max_rows=10_000),
 }
-# More rows take minutes, or gigabytes.
-_MAX_ROWS = {"exact": 3000, "linear": 10_000}
 
 
 def draw_rows(
@@ -169,7 +169,6 @@ class Quantiles(Experiment):
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Fit in a process of its own."""
-        method, n = case["method"], case["n"]
-        if n > _MAX_ROWS.get(method, n):
-            raise SkippedCase(f"it takes at most {_MAX_ROWS[method]:,} rows here")
-        return {"label": METHODS[method].label} | in_fresh_process(fit_quantiles, case)
+        method = METHODS[case["method"]]
+        method.check(case["n"])
+        return {"label": method.label} | in_fresh_process(fit_quantiles, case)
