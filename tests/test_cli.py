@@ -502,6 +502,16 @@ def test_phases_show_the_seconds_of_the_limit(monkeypatch):
     assert "fitting 100 training rows: 3 kernels tried" in shown.getvalue()
 
 
+def test_the_clock_of_a_process_ends_with_its_command(monkeypatch):
+    from randkern.cli import console
+
+    monkeypatch.setattr(sys, "argv", ["randkern", "--help"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert console.start_of_process.get() is None
+    assert console.Clock(60).left > 59
+
+
 def test_progress_counts_the_kernels_of_the_leaderboard():
     from randkern.cli.tables import TrialCounter
 

@@ -50,8 +50,11 @@ def main() -> None:
         sys.exit(1)
     from .console import start_of_process
 
-    start_of_process.set(start)
-    app()
+    began = start_of_process.set(start)
+    try:
+        app()
+    finally:  # later commands of this process have their own clock
+        start_of_process.reset(began)
 
 
 def _build_app() -> Any:
