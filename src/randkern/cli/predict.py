@@ -30,7 +30,9 @@ def command(
     ] = "-",
     interval: Annotated[
         float | None,
-        typer.Option(help="Add low and high, which hold the target so often (0.9)."),
+        typer.Option(
+            help="Add the columns low and high, an interval with this coverage (0.9)."
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option(help="Add the probability of each class.")
