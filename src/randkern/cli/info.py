@@ -26,7 +26,8 @@ def command(
     """Print what a model is, which columns it takes, and the code that builds it."""
     import randkern
 
-    fitted, console = randkern.load(model), output()
+    fitted = randkern.load(model)
+    console = output()
     for line in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
         console.print(line, soft_wrap=True, markup=False)
 

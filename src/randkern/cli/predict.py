@@ -30,7 +30,9 @@ def command(
     ] = "-",
     interval: Annotated[
         float | None,
-        typer.Option(help="Add low and high, which hold the target so often (0.9)."),
+        typer.Option(
+            help="Add the columns low and high, an interval with this coverage (0.9)."
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option(help="Add the probability of each class.")
@@ -145,7 +147,8 @@ def _predictions(
                 predictions[f"probability of {label}"] = column
         return pd.DataFrame(predictions)
 
-    n, parts = len(frame), []
+    n = len(frame)
+    parts = []
     with progress_bar() as report:
         for start in range(0, max(n, 1), _BLOCK):
             report(start, n, "rows predicted")

@@ -40,7 +40,8 @@ def run(
     from .._files import check_writable
     from ..study.records import write_results
 
-    dataset, console = load(*source), output()
+    dataset = load(*source)
+    console = output()
     if source.target is not None:
         console.print(described(dataset, source.task), soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,9 @@ def _measure_all(
         fits.step(f"{choice.label}: choosing hyperparameters")
         if deadline.is_over() and chosen:
             continue
-        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
+        X = fits.data.X_train
+        y = fits.data.y_train
+        task = fits.data.task
         selected = select_hyperparameters(
             choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
         )
@@ -149,14 +151,16 @@ class _Deadline:
 
     def __init__(self, seconds: float | None) -> None:
         self._limit = float("inf") if seconds is None else seconds
-        self._began, self._pace = perf_counter(), 0.0
+        self._began = perf_counter()
+        self._pace = 0.0
 
     def is_over(self) -> bool:
         return self._left() <= 0
 
     def reason_to_skip(self, operations: float) -> str | None:
         """Return why a fit is not begun, or None if it ends in time at this pace."""
-        left, seconds = self._left(), self._pace * operations
+        left = self._left()
+        seconds = self._pace * operations
         if left <= 0:
             return f"the time limit of {self._limit:g} s is over"
         if seconds > left:
