@@ -38,15 +38,20 @@ def command(
     data: Annotated[
         str,
         typer.Argument(
+            metavar="DATA",
             help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
-            "for one of these from standard input."
+            "for one of these from standard input.",
         ),
     ],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column to predict.")
+    ],
     task: Task = None,
     test: Annotated[
         Path | None,
-        typer.Option(help="Rows that judge the model; by default a fifth of the data."),
+        typer.Option(
+            metavar="FILE", help="Table with the test rows; by default a fifth of DATA."
+        ),
     ] = None,
     groups: options.Groups = None,
     time: options.Time = None,
@@ -59,24 +64,27 @@ def command(
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
     log_target: options.LogTarget = False,
-    metric: options.Metric = None,
+    metric: options.ShownMetric = None,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool,
         typer.Option(
-            help="Once the model has been scored, fit held-out rows too; not with "
-            "--test, whose rows are never fitted."
+            help="Once the model has been scored, fit it to the held-out rows too; "
+            "the rows of --test are never fitted."
         ),
     ] = True,
-    seed: Annotated[int, typer.Option(help="Of the split and of random features.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the split and of random features.")
+    ] = 0,
     out: Annotated[
-        Path, typer.Option(help="Directory for model.skops and report.html.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for model.skops and report.html."),
     ] = Path("randkern-fit"),
 ) -> None:
     """Fit a model to a table: no kernel, metric or penalty to choose.
 
     Prints what was tried and how well the model predicts rows that were held out;
-    writes model.skops (for ``randkern predict``), report.html and results.json.
+    writes model.skops (for randkern predict), report.html and results.json.
     """
     for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
         import_extra(module, "randkern fit", extra)  # before any work
