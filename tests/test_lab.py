@@ -347,6 +347,22 @@ def test_a_hash_follows_neither_comments_nor_docstrings(sources):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.slow
+def test_experiments_of_papers_do_not_run_models_of_tables():
+    code = (
+        "from randkern_lab.catalogue import EXPERIMENTS, load\n"
+        "from randkern_lab.provenance import imported_modules\n"
+        "for name in EXPERIMENTS:\n    load(name)\n"
+        "print(*imported_modules())"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "randkern.study.tune" in modules
+    tables = [name for name in modules if name.startswith("randkern.tabular.")]
+    assert tables == ["randkern.tabular.folds"]  # which rows are left out
+
+
 # -- processes ----------------------------------------------------------------------
 
 

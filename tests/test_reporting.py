@@ -28,9 +28,10 @@ from randkern.reporting import (
     panels,
     render,
 )
+from randkern.reporting.baseline_models import TREES
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.quality import interval_coverage
-from randkern.reporting.scores import TREES, Evaluation, share_text
+from randkern.reporting.scores import Evaluation, share_text
 from randkern.reporting.summary import summarise
 from randkern.tabular.code import shortened
 

@@ -391,7 +391,7 @@ def _evaluated(
 
 def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
     """Warn of what the report lacks because there was no time for it."""
-    from ..reporting.scores import not_fitted
+    from ..reporting.baseline_models import not_fitted
 
     late = [*not_fitted(evaluated), *(p.heading for p in figures if p.is_late)]
     if late:

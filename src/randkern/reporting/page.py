@@ -20,11 +20,10 @@ from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
+from randkern.reporting.baseline_models import always, not_fitted
 from randkern.reporting.scores import (
     COVERAGE,
     EvaluatedModel,
-    always,
-    not_fitted,
     root_mean_square,
     share_text,
 )

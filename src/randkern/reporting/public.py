@@ -12,8 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._files import atomic_write
+from randkern.reporting.baseline_models import baselines
 from randkern.reporting.page import contents, panels, render
-from randkern.reporting.scores import EvaluatedModel, baselines, evaluate
+from randkern.reporting.scores import EvaluatedModel, evaluate
 from randkern.reporting.summary import fitted_rows, summarise
 from randkern.tabular.texts import text_columns
 

@@ -1,14 +1,20 @@
 """Prepares data sets as arrays on which kernels are compared."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+import randkern
+
 from .._sklearn import safe_indexing
-from ..tabular import TabularEncoder
 from .splitting import Splitting
+
+if TYPE_CHECKING:
+    from ..tabular.encoder import TabularEncoder
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -66,7 +72,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     if dataset.image_shape is not None:
         X_train, X_test = np.asarray(X_train), np.asarray(X_test)
     else:
-        encoder = TabularEncoder().fit(X_train)
+        encoder = randkern.TabularEncoder().fit(X_train)
         X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
