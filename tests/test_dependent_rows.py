@@ -91,7 +91,7 @@ def test_residuals_of_the_last_fit_leave_out_folds(folds):
     for known, out in folds.splits():
         expected[out] = Y[out] - without(kernel, 0.1, known, out)
     np.testing.assert_allclose(
-        fit.residuals, expected[order[fit.judged]], rtol=1e-6, atol=1e-8
+        fit.residuals, expected[order[fit.evaluated]], rtol=1e-6, atol=1e-8
     )
 
 

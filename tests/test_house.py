@@ -232,6 +232,47 @@ def test_small_private_functions_are_used_more_than_once():
     )
 
 
+# -- abstract methods --------------------------------------------------------------
+
+
+def unenforced(trees: list[ast.AST]) -> list[str]:
+    """Classes with abstract methods that do not derive from ABC.
+
+    Python only enforces these in subclasses of ABC (or in protocols).
+    """
+    classes = {
+        node.name: node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def is_enforced(name: str) -> bool:
+        if name not in classes:
+            return name in {"ABC", "Protocol"}
+        bases = [ast.unparse(base) for base in classes[name].bases]
+        return any(is_enforced(base.partition("[")[0]) for base in bases)
+
+    return [
+        name
+        for name, node in classes.items()
+        if any(
+            isinstance(method, ast.FunctionDef)
+            and any(ast.unparse(d) == "abstractmethod" for d in method.decorator_list)
+            for method in node.body
+        )
+        and not is_enforced(name)
+    ]
+
+
+def test_abstract_methods_are_enforced():
+    assert not unenforced([TREES[path] for path in ALL_FILES])
+    method = "    @abstractmethod\n    def f(self): ...\n"
+    bad, good = f"class A(B):\n{method}", f"class A(B):\n{method}class B(ABC): ...\n"
+    assert unenforced([ast.parse(bad)]) == ["A"]
+    assert not unenforced([ast.parse(good)])
+
+
 # -- scikit-learn ------------------------------------------------------------------
 
 

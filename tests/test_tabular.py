@@ -230,7 +230,7 @@ def test_many_rows_are_validated_one_at_a_time(monkeypatch, k):
     weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
     fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
-    assert np.array_equal(fit.judged, np.arange(45, 60))
+    assert np.array_equal(fit.evaluated, np.arange(45, 60))
     expected = leave_one_out(kernel, 0.1, X, Y, weight)[order[-15:]]
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
     whole = krr(kernel, 0.1).fit(X, Y, weight)

@@ -32,8 +32,8 @@ _CANDIDATES = 10
 _MIN_CANDIDATES = 5000
 # Operations that "auto" may spend on the choice: seconds.
 _OPERATIONS = 1e11
-# Landmarks are proposed in blocks of this fraction of their number.
-_PROPOSED_SHARE = 10
+# Landmarks are proposed in about this many blocks.
+_PROPOSALS = 10
 # Rows whose new columns are computed at a time.
 _ROWS_AT_ONCE = 1024
 # A smaller share of the trace is rounding error.
@@ -212,7 +212,7 @@ def _pivots(
     threshold = _ROUNDING * residual.sum()
     factor = ops.float64_zeros((X.shape[0], n_pivots), X)
     pivots: list[int] = []
-    block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
+    block = max(1, min(n_pivots, n_pivots // _PROPOSALS + 10))
     while len(pivots) < n_pivots and residual.sum() > threshold:
         proposed = generator.choice(len(residual), block, p=residual / residual.sum())
         n = len(pivots)

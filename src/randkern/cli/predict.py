@@ -38,8 +38,7 @@ def command(
         float | None,
         typer.Option(
             metavar="COVERAGE",
-            help="Add low and high, which hold the target with this probability, such "
-            "as 0.9.",
+            help="Add the columns low and high, an interval with this coverage (0.9).",
         ),
     ] = None,
     probabilities: Annotated[

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from randkern._memory import DeviceCopies
-from randkern._validation import Array, check_count, is_tensor
+from randkern._validation import Array, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
 from randkern.data.target_statistics import TargetStatistics
@@ -311,96 +311,3 @@ def stored_bytes(X: Any) -> int:
     """Return the memory of dense or sparse rows."""
     stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     return sum(array.nbytes for array in stored)
-
-
-_BLOCK_BYTES = 16 * 10**6
-# Chunks are decoded as a whole; bands of them up to this size are read at once.
-_BAND_BYTES = 256 * 10**6
-# Size of the slices that are read if their order is random.
-_SLICE_BYTES = 10**6
-_ASSUMED_ITEMSIZE = 8
-
-
-class ArraySource:
-    """X, y and sample_weight as arrays, read in slices of `block_rows` rows."""
-
-    def __init__(self, X: Any, y: Any, sample_weight: Any, block_rows: int | None):
-        X = _sliceable("X", X)
-        if len(X.shape) != 2:
-            raise ValueError(
-                f"X must have two dimensions, got shape {X.shape}; pass "
-                "X.reshape(-1, 1) for a single column."
-            )
-        self.parts = [X]
-        for name, part in (("y", y), ("sample_weight", sample_weight)):
-            if part is not None:
-                part = _sliceable(name, part)
-                if not part.shape or part.shape[0] != X.shape[0]:
-                    raise ValueError(
-                        f"{name} has shape {part.shape}, but X has {X.shape[0]} rows; "
-                        "they must have the same length."
-                    )
-            self.parts.append(part)
-        if block_rows is None:
-            block_rows = default_block_rows(X)
-        self.block_rows = check_count("block_rows", block_rows)
-        self.n_rows = int(X.shape[0])
-        self.n_blocks = -(-self.n_rows // self.block_rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for rows in row_blocks(self.n_rows, self.block_rows):
-            yield self._rows(rows)
-
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield slices of 1 MB, or of whole chunks, in a random order.
-
-        They come with the numbers of their first rows.
-        """
-        slice_rows = min(
-            self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES)
-        )
-        slices = list(row_blocks(self.n_rows, slice_rows))
-        for i in generator.permutation(len(slices)):
-            yield slices[i].start, self._rows(slices[i])
-
-    def _rows(self, rows: slice) -> tuple[Any, ...]:
-        return tuple(_read(part, rows) for part in self.parts)
-
-
-def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
-    """Return how many rows of `X` take `n_bytes`, in whole chunks if it has any."""
-    n, d = X.shape
-    if hasattr(X, "nnz"):
-        entry = X.data.itemsize + X.indices.itemsize
-        bytes_per_row = entry * X.nnz // max(n, 1)
-    else:
-        dtype = getattr(X, "dtype", None)
-        bytes_per_row = d * int(getattr(dtype, "itemsize", _ASSUMED_ITEMSIZE))
-    block = rows_within(n_bytes, bytes_per_row)
-    chunks = getattr(X, "chunks", None)  # None for a contiguous h5py dataset
-    chunk = chunks[0] if chunks else 1
-    if not isinstance(chunk, int) or chunk * bytes_per_row > _BAND_BYTES:
-        return block
-    return max(chunk, block // chunk * chunk)
-
-
-def _sliceable(name: str, part: Any) -> Any:
-    """Return an object with a shape that can be sliced into rows."""
-    if not hasattr(part, "shape"):
-        return np.asarray(part)
-    form = getattr(part, "format", None)
-    if hasattr(part, "nnz") and form != "csr":
-        raise ValueError(
-            f"{name} is a sparse matrix in {form} format, expected CSR, whose rows can "
-            f"be sliced; pass {name}.tocsr()."
-        )
-    return part
-
-
-def _read(part: Any, rows: slice) -> Any:
-    """Return a slice of rows, by position for dataframes."""
-    if part is None:
-        return None
-    return part.iloc[rows] if hasattr(part, "iloc") else part[rows]

@@ -225,8 +225,8 @@ def infer_task(y: np.ndarray) -> Task:
     with fractions are regression targets, as in scikit-learn's ``type_of_target``;
     whole numbers are, if more than 100 are different, or if there are fewer than 5
     rows for each (and more than 5 different ones), or if more than 20 are different
-    and do not number classes from 0 or 1, each in 5 rows, as ages do not. Ratings and counts that are to be
-    predicted as numbers need ``task="regression"``.
+    and do not number classes from 0 or 1, each in 5 rows, as ages do not. Ratings and
+    counts that are to be predicted as numbers need ``task="regression"``.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
@@ -310,8 +310,8 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     check_format(name, column, f"{source}: the target")
     if amount := example_of_amounts(column):
         raise DataFileError(
-            f"{source}: the target {name!r} holds amounts such as {amount!r}, which are "
-            "texts; remove their sign and what separates thousands, so that they are "
+            f"{source}: the target {name!r} holds amounts such as {amount!r}, which "
+            "are texts; remove their sign and what separates thousands, so that they are "
             "numbers, or pass --task classification if each amount is a class"
         )
     dates = dates_as_days(column.to_frame())[name]
@@ -445,8 +445,8 @@ def _warn_of_amounts(name: str, values: "pd.Series") -> None:
     """Warn that amounts such as $326 are texts."""
     if amount := example_of_amounts(values):
         warn(
-            f"column {name!r} holds amounts such as {amount!r}, which are read as texts: "
-            "remove their sign and what separates thousands, so that they are numbers",
+            f"column {name!r} holds amounts such as {amount!r}, which are read as "
+            "texts: remove their sign and what separates thousands, so that they are numbers",
             UserWarning,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -29,7 +29,7 @@ from randkern.solvers import Solution
 _FEATURE_BLOCK = 2048
 
 
-class RidgeModel(FeatureModel):
+class RidgeModel(FeatureModel, ABC):
     """Kernel ridge regression on targets, or on labels coded as ±1."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

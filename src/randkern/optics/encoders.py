@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-class _WideEncoder(_Encoder):
+class _WideEncoder(_Encoder, ABC):
     """Base class of the encoders with several bits per column, after a word."""
 
     _word: ClassVar[str]

@@ -30,6 +30,7 @@ class Structured(Projection):
     """
 
     name = "structured"
+    needs_rotation_invariance = True
 
     @property
     def block(self) -> int:

@@ -97,7 +97,10 @@ def _described(encoder: TabularEncoder) -> str:
     constant = encoder.n_features_in_ - len(np.unique(columns))
     parts = [
         (n_numbers, f"{n_numbers} numeric, standardised"),
-        (n_missing, f"{n_missing} of them with missing values, told by a column"),
+        (
+            n_missing,
+            f"{n_missing} of them with missing values, marked by an indicator column",
+        ),
         (len(categories), f"{len(categories)} categorical, one-hot ({width})"),
         (constant, f"{constant} constant, left out"),
     ]

@@ -205,8 +205,8 @@ class Learning:
         if m < _ADAPTED_SHARE * trial.n_rows or stage.over:
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        some = self.encoded_table(trial, self.table.take(self.order[:m]))
-        kernel, alpha = adapted(trial.kernel, trial.alpha, some, stage, self.loss)
+        sample = self.encoded_table(trial, self.table.take(self.order[:m]))
+        kernel, alpha = adapted(trial.kernel, trial.alpha, sample, stage, self.loss)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def compared(

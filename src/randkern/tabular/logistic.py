@@ -76,9 +76,11 @@ def all_left_out(
     present = np.unique(encoded.labels)
     if len(present) > 1:
         with suppress(np.linalg.LinAlgError):  # the penalty is too small
-            found = left_out(kernel, C, encoded.X, gram, encoded.labels, encoded.weight)
+            chances = left_out(
+                kernel, C, encoded.X, gram, encoded.labels, encoded.weight
+            )
             P = np.full_like(P, MIN_CHANCE)
-            P[:, present] = found
+            P[:, present] = chances
     return P
 
 

@@ -101,8 +101,8 @@ class Table:
 class ExactRidge:
     """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
 
-    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `folds` (n,) are
-    the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
+    `residuals`, (m, k), belong to the rows `evaluated`. Up to 3,000 rows, `folds` (n,)
+    are the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
     (20, k) the fits without each fold.
     """
 
@@ -111,7 +111,7 @@ class ExactRidge:
     X: np.ndarray
     dual: np.ndarray
     intercept: np.ndarray
-    judged: np.ndarray
+    evaluated: np.ndarray
     residuals: np.ndarray
     folds: np.ndarray | None = None
     fold_dual: np.ndarray | None = None
@@ -203,14 +203,14 @@ def fit_ridge(
     with ignoring(IllConditionedWarning):
         while True:
             try:
-                found = fit(kernel, alpha, centred)
+                fitted = fit(kernel, alpha, centred)
             except np.linalg.LinAlgError:
                 alpha *= 10.0
                 continue
-            found.intercept = found.intercept + mean
-            if found.fold_intercept is not None:
-                found.fold_intercept = found.fold_intercept + mean
-            return found
+            fitted.intercept = fitted.intercept + mean
+            if fitted.fold_intercept is not None:
+                fitted.fold_intercept = fitted.fold_intercept + mean
+            return fitted
 
 
 def _check_solved(solution: Solution) -> None:
@@ -222,13 +222,13 @@ def _check_solved(solution: Solution) -> None:
 def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
     n = len(encoded)
-    judged = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
+    evaluated = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
     solution, intercept, residuals = solve_dual(
-        exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, judged
+        exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, evaluated
     )
     _check_solved(solution)
     return ExactRidge(
-        kernel, alpha, encoded.X, solution.value, intercept, judged, residuals
+        kernel, alpha, encoded.X, solution.value, intercept, evaluated, residuals
     )
 
 
@@ -236,12 +236,12 @@ def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRid
     """Fit, and leave out folds of the last rows, at most 6,000."""
     fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
     last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
-    some = encoded.take(last)
-    found = leave_one_out(kernel, alpha, some.X, some.Y, some.weight, some.folds)
-    if found is None:
+    tail = encoded.take(last)
+    residuals = leave_one_out(kernel, alpha, tail.X, tail.Y, tail.weight, tail.folds)
+    if residuals is None:
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    judged = last[predicted_rows(some.folds, len(some))]
-    return replace(fit, judged=judged, residuals=found)
+    evaluated = last[predicted_rows(tail.folds, len(tail))]
+    return replace(fit, evaluated=evaluated, residuals=residuals)
 
 
 def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
@@ -280,7 +280,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
         X,
         dual,
         intercept,
-        judged=np.arange(n),
+        evaluated=np.arange(n),
         residuals=residuals,
         folds=folds,
         fold_dual=fold_dual,
@@ -305,14 +305,14 @@ def adapted(
     if encoded.folds is not None:
         n, n_columns = encoded.X.shape
         seconds += evaluation_seconds(n, n_columns, encoded.Y.shape[1])
-    fit_some = fit_tail if encoded.folds is None else _fit_and_leave_out
+    fit_exactly = fit_tail if encoded.folds is None else _fit_and_leave_out
 
     def error(at: tuple[int, int]) -> float:
         stage.work.charge(seconds)
-        fit = fit_some(*_stepped(kernel, alpha, at), encoded)
-        judged = encoded.Y[fit.judged]
-        weight = encoded.weight[fit.judged]
-        return loss(judged - fit.residuals, judged, weight)[0]
+        fit = fit_exactly(*_stepped(kernel, alpha, at), encoded)
+        targets = encoded.Y[fit.evaluated]
+        weight = encoded.weight[fit.evaluated]
+        return loss(targets - fit.residuals, targets, weight)[0]
 
     best, done = (0, 0), set()
     with suppress(np.linalg.LinAlgError), ignoring(IllConditionedWarning):
@@ -326,9 +326,9 @@ def adapted(
                 if at in tried or not stage.fits(seconds):
                     continue
                 tried.add(at)
-                found = error(at)
-                if found < least - _MIN_GAIN:
-                    best, least = at, found
+                candidate = error(at)
+                if candidate < least - _MIN_GAIN:
+                    best, least = at, candidate
     return _stepped(kernel, alpha, best)
 
 

@@ -64,14 +64,14 @@ def blend_probabilities(
     shares = weight / weight.sum()
     remaining = np.arange(len(parts))
     while True:
-        found = _mixture_weights(chances[remaining], shares)
-        is_large = found >= _MIN_WEIGHT
-        is_large[np.argsort(-found, kind="stable")[most:]] = False
+        mixture = _mixture_weights(chances[remaining], shares)
+        is_large = mixture >= _MIN_WEIGHT
+        is_large[np.argsort(-mixture, kind="stable")[most:]] = False
         if is_large.all():
             break
         remaining = remaining[is_large]  # and find the best weights without the others
     weights = np.zeros(len(parts))
-    weights[remaining] = found
+    weights[remaining] = mixture
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])

@@ -97,10 +97,10 @@ def _refit(trial: Trial, learning: Learning, stage: Stage) -> Refit | None:
         if learned is None:
             return None
         U, options = learning.sample(learned), (known.Y, known.weight, folds)
-        found = leave_one_out(learned.kernel, learned.alpha, U, *options)
-        if found is None:
+        unknown = leave_one_out(learned.kernel, learned.alpha, U, *options)
+        if unknown is None:
             return None
-        residuals[rows] = found[rows]
+        residuals[rows] = unknown[rows]
         without.append(learned)
     loss, _ = learning.loss(known.Y - residuals, known.Y, known.weight)
     return Refit(trial, folds, tuple(without), residuals, loss)
