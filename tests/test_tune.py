@@ -532,7 +532,7 @@ def test_a_time_limit_leaves_settings_of_every_kernel_from_the_middle(monkeypatc
     clock = count()  # a second for each look at the clock
     monkeypatch.setattr(study, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(study.Deadline, "note", lambda *_: None)  # without a pace
-    cut = tune(*given, n_components=16, lengthscales=[0.5, 1, 2], time_limit=4)
+    cut = tune(*given, n_components=16, lengthscales=[0.5, 1, 2], time_limit=3)
     assert [s["hyperparameters"]["lengthscale"] for s in cut["settings"]] == [1.0, 1.0]
     assert set(cut["best"]) == {"gaussian", "laplacian"}
     assert all(record in whole["records"] for record in cut["records"])
@@ -540,7 +540,7 @@ def test_a_time_limit_leaves_settings_of_every_kernel_from_the_middle(monkeypatc
         (note["kernel"], note["hyperparameters"]["lengthscale"], note["reason"])
         for note in cut["skipped"]
     } == {
-        (kernel, lengthscale, "the time limit of 4 s is over")
+        (kernel, lengthscale, "the time limit of 3 s is over")
         for kernel in ("gaussian", "laplacian")
         for lengthscale in (0.5, 2.0)
     }

@@ -167,11 +167,10 @@ Kernels = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Some of gaussian, laplacian, cauchy, matern[:NU], "
+        help="Of gaussian, laplacian, cauchy, matern[:NU], "
         "rational-quadratic[:ALPHA], periodic[:PERIOD], linear, polynomial[:DEGREE], "
         "optical[:DEGREE], "
-        "softmax[:FEATURES], arc-cosine[:ORDER], categorical, compositional[:DEPTH], "
-        "separated by commas.",
+        "softmax[:FEATURES], arc-cosine[:ORDER], categorical, compositional[:DEPTH].",
     ),
 ]
 MemoryLimit = Annotated[

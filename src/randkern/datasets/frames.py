@@ -310,9 +310,9 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     check_format(name, column, f"{source}: the target")
     if amount := example_of_amounts(column):
         raise DataFileError(
-            f"{source}: the target {name!r} holds amounts such as {amount!r}, which "
-            "are texts; remove their sign and what separates thousands, so that they are "
-            "numbers, or pass --task classification if each amount is a class"
+            f"{source}: the target {name!r} holds amounts such as {amount!r}, "
+            "which are texts; remove their sign and what separates thousands, so that "
+            "they are numbers, or pass --task classification if each amount is a class"
         )
     dates = dates_as_days(column.to_frame())[name]
     if is_numeric(dates):
@@ -445,8 +445,9 @@ def _warn_of_amounts(name: str, values: "pd.Series") -> None:
     """Warn that amounts such as $326 are texts."""
     if amount := example_of_amounts(values):
         warn(
-            f"column {name!r} holds amounts such as {amount!r}, which are read as "
-            "texts: remove their sign and what separates thousands, so that they are numbers",
+            f"column {name!r} holds amounts such as {amount!r}, which are read "
+            "as texts: remove their sign and what separates thousands, so that they "
+            "are numbers",
             UserWarning,
         )
 

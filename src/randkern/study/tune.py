@@ -105,21 +105,8 @@ def tune(
         "metric": metric,
     }
     search = _Search(dataset, grid, options, Deadline(time_limit, began), progress)
-    settings = [search.settings_of(choice) for choice in choices]
-    search.total = sum(1 + n for n, _ in settings)
     baselines = search.baselines({"hyperparameters": {}})
-    search.compile(
-        search.ridge_of(choice.build(1.0), search=True) for choice in choices
-    )
-    # In turns, so that a time limit leaves settings of every kernel.
-    for values in zip_longest(*(values for _, values in settings), fillvalue=_NO_MORE):
-        for choice, value in zip(choices, values, strict=True):
-            if value is not _NO_MORE:
-                search.score(choice, value, n_final=len(choices))
-    search.sort(choices)
-    for choice in choices:
-        search.conclude(choice)
-    search.step("done")
+    search.run(choices)
     arguments = {"kernels": [choice.label for choice in choices]}
     results = search.results(
         "tune",
@@ -320,6 +307,26 @@ class _Search(Fits):
             }
             for s, a, penalty in cells
         )
+
+    def run(self, choices: Sequence[KernelChoice]) -> None:
+        """Score all settings of kernels for which there is time, then the best ones.
+
+        The kernels take turns, so that a time limit leaves settings of each.
+        """
+        settings = [self.settings_of(choice) for choice in choices]
+        self.total = sum(1 + n for n, _ in settings)
+        self.compile(
+            self.ridge_of(choice.build(1.0), search=True) for choice in choices
+        )
+        turns = zip_longest(*(values for _, values in settings), fillvalue=_NO_MORE)
+        for turn in turns:
+            for choice, value in zip(choices, turn, strict=True):
+                if value is not _NO_MORE:
+                    self.score(choice, value, n_final=len(choices))
+        self.sort(choices)
+        for choice in choices:
+            self.conclude(choice)
+        self.step("done")
 
     def sort(self, choices: Sequence[KernelChoice]) -> None:
         """Sort records and settings by kernels as asked for, and by their values."""
