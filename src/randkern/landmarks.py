@@ -112,7 +112,8 @@ def landmark_plan(
             kernel, X, sample_weight, n_components, landmarks, stream, memory_limit
         )
         landmarks = ops_of(X).take(X, numbers)
-    ops, m = ops_of(landmarks), landmarks.shape[0]
+    ops = ops_of(landmarks)
+    m = landmarks.shape[0]
     if memory_limit is not None:
         check_memory(
             8 * m * 2 * (m + landmarks.shape[1]),
@@ -132,7 +133,9 @@ def landmark_plan(
     del gram
     _check_any(pivots, kernel)
     # With its rows in the order of the pivots, the factor is lower triangular.
-    factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
+    factor = factor[pivots]
+    rank = len(pivots)
+    width = rows.shape[1]
     chosen = ops.take(rows, ops.to_host(pivots))
     projection = Landmarks(
         stream,

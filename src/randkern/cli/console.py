@@ -32,10 +32,13 @@ from typer.core import TyperGroup
 import randkern
 
 # Of redirected output; a terminal's own width is used up to MAX_COLUMNS.
-PLAIN_COLUMNS, MAX_COLUMNS = 100, 160
+PLAIN_COLUMNS = 100
+MAX_COLUMNS = 160
 # Exit codes: of an error that the user can mend, of a bug in randkern (EX_SOFTWARE of
 # sysexits.h), and of an interruption (128 plus the number of SIGINT).
-ERROR, BUG, INTERRUPTED = 2, 70, 130
+ERROR = 2
+BUG = 70
+INTERRUPTED = 130
 _ISSUES = "https://github.com/randkern/randkern/issues"
 
 # Whether errors show where they were raised.

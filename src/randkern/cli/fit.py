@@ -23,7 +23,8 @@ from .schedule import Schedule
 from .tables import TrialCounter, described, load
 
 # Held-out rows are this share of all rows, and at most so many.
-_SHARE, _MAX_HELD_OUT = 0.2, 10_000
+_SHARE = 0.2
+_MAX_HELD_OUT = 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
 _MIN_ROWS = 10
@@ -93,7 +94,8 @@ def command(
 
     # With --test, all of the data train the model that is scored.
     refit = refit and test is None
-    console, clock = output(), Clock(time_limit)
+    console = output()
+    clock = Clock(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
@@ -144,7 +146,9 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     from ..reporting import contents, fitted_rows, panels
     from ..study.measure import Measurement
 
-    model, task, arguments = job.model, job.table.task, job.arguments
+    model = job.model
+    task = job.table.task
+    arguments = job.arguments
     split, known, held_out = job.parts
     X, _, y, _ = split
     schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
@@ -271,7 +275,8 @@ class _Files:
 
         with atomic_write(self.model, outdated=(self.results, self.report)) as file:
             write(model, file)
-        self._written, self._fitted = [self.model], fitted
+        self._written = [self.model]
+        self._fitted = fitted
 
     def write_report(self, page: dict[str, Any], results: dict[str, Any]) -> None:
         """Write what belongs to the model that was written last.
@@ -353,7 +358,9 @@ def _refit(
     """
     from ..reporting import fitted_rows
 
-    X, y, shares = table.X_train, table.y_train, model._importances
+    X = table.X_train
+    y = table.y_train
+    shares = model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
     _fit(model, schedule.refit, X, y, splitting, clock, doing)

@@ -28,7 +28,8 @@ def command(
     """Show a model: its columns, their importances, and its code."""
     import randkern
 
-    fitted, console = randkern.load(model), output()
+    fitted = randkern.load(model)
+    console = output()
     for line in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
         console.print(line, soft_wrap=True, markup=False)
 

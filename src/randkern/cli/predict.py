@@ -154,7 +154,8 @@ def _predictions(
                 predictions[f"probability of {label}"] = column
         return pd.DataFrame(predictions)
 
-    n, parts = len(frame), []
+    n = len(frame)
+    parts = []
     with progress_bar() as report:
         for start in range(0, max(n, 1), _BLOCK):
             report(start, n, "rows predicted")

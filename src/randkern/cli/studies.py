@@ -41,7 +41,8 @@ def run(
     from .._files import check_writable
     from ..study.records import write_results
 
-    console, clock = output(), Clock(time_limit)
+    console = output()
+    clock = Clock(time_limit)
     with clock.phase(f"reading {source.data}"):
         dataset = load(*source)
     if source.target is not None:

@@ -233,7 +233,8 @@ def _scores(results: Mapping[str, Any], share: bool) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     scale, unit = (100, "%") if share else (1, "")
     for name, scores in {**results["baselines"], **results["best"]}.items():
-        loss, form = scores.get("validation_error"), ".2f" if share else ".4f"
+        loss = scores.get("validation_error")
+        form = ".2f" if share else ".4f"
         others = (scores[key] for key in names)
         own = [metric.text(scores.get(metric.score))] if asked else []
         table.add_row(

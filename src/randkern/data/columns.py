@@ -20,7 +20,8 @@ _MIN_WORDS = 3
 # If all of more than this many categories are numbers except for one text, in at most
 # this share of the rows, the column is numeric with a placeholder such as "?"; several
 # such texts are codes such as "V57".
-_FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
+_FEW_CATEGORIES = 20
+_FEW_TEXTS = 0.05
 
 
 def with_known_types(X: Any) -> Any:

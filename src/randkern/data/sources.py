@@ -148,7 +148,8 @@ class ParquetSource:
         self.block_rows = check_count("block_rows", block_rows)
         several = isinstance(path, list | tuple)
         self.path: Any = [str(p) for p in path] if several else str(path)
-        self.target, self.sample_weight = target, sample_weight
+        self.target = target
+        self.sample_weight = sample_weight
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         dataset = _open(self.path)
         schema = dataset.schema
@@ -216,7 +217,8 @@ class ParquetSource:
                     table = arrow.Table.from_batches(pending)
                     yield table.slice(0, self.block_rows)
                     rest = table.slice(self.block_rows)
-                    pending, n_pending = rest.to_batches(), rest.num_rows
+                    pending = rest.to_batches()
+                    n_pending = rest.num_rows
         if n_pending:
             yield arrow.Table.from_batches(pending)
 

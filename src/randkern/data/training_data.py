@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from randkern._memory import DeviceCopies
-from randkern._validation import Array, is_tensor
+from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
 from randkern.data.target_statistics import TargetStatistics
@@ -31,6 +31,31 @@ def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
 def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
     """Return how many rows of `bytes_per_row` fit in `n_bytes`."""
     return max(at_least, n_bytes // max(1, bytes_per_row))
+
+
+class ReadsTargets(Protocol):
+    """What reading rows asks of an estimator.
+
+    Targets in memory are read by `_read_targets`. Those of blocks, partitions and
+    devices are summarised in a first pass, all summaries are learned from at once, and
+    each pass after it reads the targets again.
+    """
+
+    n_components: Any
+    #: Whether a fit only sums over rows, so that shards may be summed in place.
+    _needs_sums_alone: ClassVar[bool]
+
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of all rows, and learn from them."""
+
+    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> Any:
+        """Return what must be known of the targets of a block; changes nothing."""
+
+    def _learn_from_summaries(self, summaries: list[Any]) -> int:
+        """Set attributes from the summaries of all blocks; return k."""
+
+    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of a block, after learning."""
 
 
 # Rows per block when targets are summed.
@@ -156,8 +181,12 @@ class ArrayRows(TrainingData):
     in_memory = True
 
     def __init__(self, X: Any, Y: Any, weight: Any = None, start: int = 0):
-        self.X, self.Y, self.weight, self.start = X, Y, weight, start
-        self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
+        self.X = X
+        self.Y = Y
+        self.weight = weight
+        self.start = start
+        self.n_rows = X.shape[0]
+        self.n_targets = Y.shape[1]
         self._copy: ArrayRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -32,10 +32,14 @@ _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
 # The largest share of texts in a column of numbers that are likely mistakes, and how
 # many of them a warning shows.
-_FEW_TEXTS, _SHOWN_TEXTS = 0.05, 3
+_FEW_TEXTS = 0.05
+_SHOWN_TEXTS = 3
 # Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few; above another number only if they count from 0 or 1.
-_MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS, _MAX_LEVELS = 100, 5, 5, 20
+_MAX_CLASSES = 100
+_FEW_CLASSES = 5
+_ROWS_PER_CLASS = 5
+_MAX_LEVELS = 20
 
 
 def dataset_from_frame(
@@ -158,7 +162,8 @@ def with_dependent_rows(
             "got both --groups and --time; name the groups if the model is to "
             "predict rows of new groups, the time if it is to predict later rows"
         )
-    name, X = str(groups or time), cast(Any, table.X_train)
+    name = str(groups or time)
+    X = cast(Any, table.X_train)
     if not hasattr(X, "columns"):
         raise ValueError(f"{table.name} has no column {name!r}, as it is not a table")
     _check_column(name, [str(column) for column in X.columns], table.name)
@@ -183,7 +188,8 @@ def with_dependent_rows(
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
         raise ValueError(f"{table.name} has no columns besides {name!r}")
-    test, left = cast(Any, table.X_test), X.drop(columns=[name])
+    test = cast(Any, table.X_test)
+    left = X.drop(columns=[name])
     return replace(
         table,
         groups=column.to_numpy(),
@@ -383,7 +389,8 @@ def _typed_features(
     columns: dict[str, Any] = {}
     refused = []
     for name in frame.columns:
-        text, column = str(name), days[name]
+        text = str(name)
+        column = days[name]
         is_date = is_numeric(column) and not is_numeric(frame[name])
         is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
@@ -474,7 +481,8 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
     """Return a column as numbers, booleans or categories, or None if impossible."""
     from pandas.api import types
 
-    dtype, is_object = column.dtype, types.is_object_dtype(column.dtype)
+    dtype = column.dtype
+    is_object = types.is_object_dtype(column.dtype)
     if isinstance(dtype, types.CategoricalDtype):
         return column
     if is_object and types.infer_dtype(column, skipna=True) == "decimal":

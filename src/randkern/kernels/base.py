@@ -584,7 +584,8 @@ class Leaf(Kernel):
         self, n_features: int, n_draws: int, draws: FactorDraws
     ) -> tuple[Factor, ...]:
         """Return the factors of independent draws."""
-        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity
+        inputs = self.inputs(n_features)
+        nonlinearity = self.nonlinearity
         return tuple(
             Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
             for _ in range(self.n_factors)
@@ -635,7 +636,8 @@ class Leaf(Kernel):
 
     def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         if self.learnable:
-            X, Y = densify(self._select(X)), densify(self._select(Y))
+            X = densify(self._select(X))
+            Y = densify(self._select(Y))
             for name, value in self._gradient(X, Y, M).items():
                 yield self, name, value
 

@@ -159,7 +159,8 @@ class FactorDraws:
         Phases of factors add, but E[cos(a + b)] is E[cos a]·E[cos b] only if E[sin b]
         is 0. One factor of a product may be without signs, which are noise.
         """
-        needed, self._has_one_sided = self._has_one_sided, True
+        needed = self._has_one_sided
+        self._has_one_sided = True
         return needed
 
     def project(
@@ -255,7 +256,8 @@ class DrawSlopes:
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
     """Return Σ_i Σ_r slopes_ir ω_rj x_ij for every column j of the factor's input."""
     X = factor.inputs.apply(X)
-    ops, d = ops_of(X), X.shape[1]
+    ops = ops_of(X)
+    d = X.shape[1]
     total = np.zeros(d)
     # Entries of ω are projections of unit vectors: a block of them at a time.
     for columns in row_blocks(d, rows_within(_UNIT_BYTES, 8 * d, at_least=16)):

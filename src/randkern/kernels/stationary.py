@@ -384,7 +384,8 @@ class RationalQuadratic(Stationary):
     def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         # Frequencies are proportional to the factors of their rows.
         (factor,) = factors
-        drawn, block = factor.projection, factor.inputs.apply(slopes.X)
+        drawn = factor.projection
+        block = factor.inputs.apply(slopes.X)
         phases = drawn.project(block, 0, drawn.n_draws)
         sums = ops_of(block).to_host((slopes.phase * phases).sum(axis=0))
         ratios = drawn.distribution.mixing.log_slopes(drawn.mixing_factors)

@@ -48,26 +48,19 @@ def fit_margin(
     The dual variables are at most `upper`, (n,). With `epsilon`, `y` holds targets, and
     the tube of regression is fitted. At most `max_iter` times n iterations are run.
     """
-    from sklearn.svm import SVC, SVR
-
     used = np.flatnonzero(upper)
     if len(used) < len(upper):
-        gram, y = gram[np.ix_(used, used)], y[used]
-    limits, n = upper[used], max(len(used), 1)
+        gram = gram[np.ix_(used, used)]
+        y = y[used]
+    limits = upper[used]
+    n = max(len(used), 1)
     if epsilon is None and abs(y.sum()) == len(y):  # rows of one class
         return ExactMargin(0 * upper, float(y[:1].sum()), 0.0, 0.0, 0)
-    options: dict[str, Any] = {
-        "kernel": "precomputed",
-        "C": 1.0,
-        "cache_size": max(1, 4 * n**2 // _MEGABYTE),
-        "max_iter": max_iter * n,
-    }
-    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
     violation = _FIRST_VIOLATION * tol
     while True:
-        model = machine(tol=violation, **options)
-        _fit_libsvm(model, gram, y, limits)
-        dual, intercept = np.zeros(n), float(model.intercept_[0])
+        model = _fit_libsvm(gram, y, limits, violation, max_iter * n, epsilon)
+        dual = np.zeros(n)
+        intercept = float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]
         gap, primal, square = _measure(gram, y, limits, dual, intercept, epsilon)
         # Violations explain a gap of about v Σ|a_i|, rounding errors the rest.
@@ -79,8 +72,7 @@ def fit_margin(
             )
             if polished_gap < gap:
                 dual, intercept = polished
-                gap = polished_gap
-                square = polished_square
+                gap, square = polished_gap, polished_square
         passes = math.ceil(int(np.max(model.n_iter_)) / n)
         if gap <= tol or is_rounded or passes >= max_iter:
             break
@@ -101,11 +93,29 @@ def fit_margin(
 
 
 def _fit_libsvm(
-    model: Any, gram: np.ndarray, y: np.ndarray, limits: np.ndarray
-) -> None:
-    """Fit a machine of scikit-learn, whose C is 1; name what overflows."""
+    gram: np.ndarray,
+    y: np.ndarray,
+    limits: np.ndarray,
+    violation: float,
+    max_iter: int,
+    epsilon: float | None,
+) -> Any:
+    """Return scikit-learn's machine, fitted until conditions of optimality nearly hold.
+
+    Raises a ValueError that names what overflows.
+    """
+    from sklearn.svm import SVC, SVR
+
+    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
+    model = machine(
+        kernel="precomputed",
+        C=1.0,
+        tol=violation,
+        cache_size=max(1, 4 * len(gram) ** 2 // _MEGABYTE),
+        max_iter=max_iter,
+    )
     try:
-        model.fit(gram, y, limits)
+        return model.fit(gram, y, limits)
     except ValueError as error:
         raise ValueError(
             f"k(x, x) up to {gram.max():.3g} and C times sample_weight up to "
@@ -123,7 +133,8 @@ def _measure(
 ) -> tuple[float, float, float]:
     """Return the relative duality gap, the objective, and ‖w‖²."""
     values = gram @ dual
-    square, missing = float(dual @ values), y - values - intercept
+    square = float(dual @ values)
+    missing = y - values - intercept
     best = float(y @ dual) - 0.5 * square
     if epsilon is None:
         slack = (y * missing).clip(0.0)
@@ -147,7 +158,8 @@ def _polish(
     the tube: with f = Ka + b, f_i = y_i − ε sign(a_i), and Σ_i a_i = 0. Weights that
     would exceed their bounds are fixed there. None if too many are free, or none.
     """
-    free, out = np.flatnonzero((dual != 0) & (abs(dual) < limits)), dual.copy()
+    free = np.flatnonzero((dual != 0) & (abs(dual) < limits))
+    out = dual.copy()
     for _ in range(_MAX_ROUNDS):
         if not 0 < len(free) <= _MAX_FREE:
             return None

@@ -48,10 +48,10 @@ class RidgeModel(FeatureModel, ABC):
     _shift: tuple[float, ...]
 
     @abstractmethod
-    def _solve(
+    def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve for the weights of checked rows."""
+        """Fit weights to checked rows."""
 
     @abstractmethod
     def _keep_left_out(
@@ -111,7 +111,7 @@ class RidgeModel(FeatureModel, ABC):
         limit, stream = self._begin()
         self._key = stream.key
         rows = self._read(X, y, sample_weight, stream)
-        self._solve(rows, limit or self._memory_for(rows), stream, report)
+        self._fit_rows(rows, limit or self._memory_for(rows), stream, report)
         report.end()
 
     @property

@@ -464,7 +464,8 @@ def _otsu(X: Rows) -> float:
     centres = (edges[:-1] + edges[1:]) / 2
     below = np.cumsum(histogram)[:-1]
     sums = np.cumsum(histogram * centres)
-    total, above = histogram.sum(), histogram.sum() - below
+    total = histogram.sum()
+    above = histogram.sum() - below
     means = (
         sums[:-1] / np.maximum(below, 1),
         (sums[-1] - sums[:-1]) / np.maximum(above, 1),

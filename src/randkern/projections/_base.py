@@ -52,7 +52,8 @@ class Mixing:
         """Return the Gamma variables of another shape at the same quantiles."""
         if before == after:
             return variables
-        lower, upper = gammainc(before, variables), gammaincc(before, variables)
+        lower = gammainc(before, variables)
+        upper = gammaincc(before, variables)
         # The smaller of both probabilities has more correct digits.
         return np.where(
             lower < 0.5, gammaincinv(after, lower), gammainccinv(after, upper)

@@ -44,7 +44,8 @@ class Dense(Stored):
 
         They are drawn on the device of `like`, the same for any range.
         """
-        distribution, random_matrix = self.distribution, ops_of(like).random_matrix
+        distribution = self.distribution
+        random_matrix = ops_of(like).random_matrix
         parts = tuple(
             random_matrix(key, distribution.entries, start, stop, 0, self.width, like)
             for key in self._keys
@@ -114,7 +115,8 @@ class Streamed(Dense):
         generated = self._generated(X, start, stop)
         if generated is not None:
             return generated
-        ops, shape = ops_of(X), (X.shape[0], stop - start)
+        ops = ops_of(X)
+        shape = (X.shape[0], stop - start)
         out = tuple(ops.empty(shape, X) for _ in self._keys)
         for draws, matrices in self._drawn(X, start, stop):
             for target, matrix in zip(out, matrices, strict=True):

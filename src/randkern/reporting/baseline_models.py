@@ -33,7 +33,8 @@ TREES = "boosted trees"
 # The share of the time limit for these.
 _TREES_SHARE = 0.1
 # The most rows for the linear model, and its seconds per row and column.
-_LINEAR_ROWS, _LINEAR_CELL = 50_000, 3e-6
+_LINEAR_ROWS = 50_000
+_LINEAR_CELL = 3e-6
 
 
 def always(seconds: float) -> bool:

@@ -27,11 +27,14 @@ from randkern.reporting.canvas import (
 _MAX_COLUMNS, _SMALLEST_BAR = 15, 0.002
 # Partial dependence is drawn of at most so many columns, if they have this share in
 # the variance of predictions, at so many of their values.
-_MAX_EFFECTS, _MIN_SHARE, _GRID = 4, 0.01, 20
+_MAX_EFFECTS = 4
+_MIN_SHARE = 0.01
+_GRID = 20
 #: Predictions of each row for partial dependence.
 POINTS_OF_EFFECTS = _MAX_EFFECTS * _GRID
 # Of a column of categories, the most frequent, by names of so many letters.
-_MAX_CATEGORIES, _MAX_LETTERS = 8, 16
+_MAX_CATEGORIES = 8
+_MAX_LETTERS = 16
 # A change of the error by less than this share is little.
 _LITTLE = 0.05
 
@@ -136,7 +139,8 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing | No
 
 def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:
     """Draw the partial dependence on a column, a line or points for categories."""
-    name, classes = X.columns[j], is_classifier(model)
+    name = X.columns[j]
+    classes = is_classifier(model)
     axes.set_xlabel(plain(name))
     is_category = not is_numeric(X[name])
     # Missing values have no place on an axis. Integers are rejected (values between

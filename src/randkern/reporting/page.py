@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 # Rows of the largest exact fit of a learning curve, by least squares and of logistic
 # regression, which solves many systems; how often they are halved; rows for the errors.
-_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1000
+_MAX_RIDGE_ROWS = 3000
+_MAX_LOGISTIC_ROWS = 1000
 _HALVINGS = 4
 _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
@@ -45,7 +46,10 @@ _MAX_TEST_ROWS = 3000
 _FEW_ROWS = 100
 # Seconds of a figure of known numbers, of all fits of a learning curve, and of
 # importances, with a share of the time limit of the model; of predicting any rows.
-_QUICK, _CURVE_SECONDS, _EFFECTS_SECONDS, _EFFECTS_SHARE = 0.1, 1.0, 1.0, 0.04
+_QUICK = 0.1
+_CURVE_SECONDS = 1.0
+_EFFECTS_SECONDS = 1.0
+_EFFECTS_SHARE = 0.04
 _PREDICTION_SECONDS = 0.01
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
@@ -127,7 +131,8 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
     """Yield the figures of a report, the quickest ones first."""
     model, evaluation = evaluated.model, evaluated.evaluation
     rows, _ = evaluated.train  # of which there are more than of the others
-    n, few = len(rows), rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
+    n = len(rows)
+    few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
     def importances() -> canvas.Drawing:
         return figures.importances(list(rows.columns), model.feature_importances_)
@@ -163,7 +168,9 @@ def _of_predictions(
     evaluated: EvaluatedModel, target: str
 ) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
     """Return the figures of predictions for test rows, and what draws them."""
-    model, evaluation, (_, y) = evaluated.model, evaluated.evaluation, evaluated.test
+    model = evaluated.model
+    evaluation = evaluated.evaluation
+    _, y = evaluated.test
     if is_classifier(model):
         return [
             ("ROC curve", partial(quality.roc, model, evaluation, y)),
@@ -258,7 +265,8 @@ def learning_curve(
     The model's best kernel, with the hyperparameters of the whole fit, is fitted to
     samples of the rows. Without errors for models of texts.
     """
-    (X, y), (X_test, y_test) = train, test
+    X, y = train
+    X_test, y_test = test
     if model.model_.texts is not None:  # known by heart in training rows
         return {}
     classes = is_classifier(model)
@@ -274,7 +282,8 @@ def learning_curve(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.rows_of(model.model_.with_scores(X.iloc[order])), y[order]
+    rows = member.rows_of(model.model_.with_scores(X.iloc[order]))
+    labels = y[order]
     transform = model.model_.target_transform
     if transform is not None:
         functions = TRANSFORMS[transform][:2]
@@ -282,8 +291,10 @@ def learning_curve(
             fit, func=functions[0], inverse_func=functions[1]
         )
     spread = np.linspace(0, len(y_test) - 1, min(len(y_test), _MAX_TEST_ROWS))
-    X_test, y_test = X_test.iloc[spread.astype(int)], y_test[spread.astype(int)]
-    rows_test, out = member.rows_of(model.model_.with_scores(X_test)), {}
+    X_test = X_test.iloc[spread.astype(int)]
+    y_test = y_test[spread.astype(int)]
+    rows_test = member.rows_of(model.model_.with_scores(X_test))
+    out = {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue

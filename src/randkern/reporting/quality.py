@@ -31,7 +31,8 @@ from randkern.reporting.scores import COVERAGE, Evaluation, share_text
 
 # Held-out rows are divided by their predictions into as many groups of equal size, of
 # so many rows at least.
-_MAX_GROUPS, _MIN_GROUP = 10, 20
+_MAX_GROUPS = 10
+_MIN_GROUP = 20
 
 
 def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
@@ -61,7 +62,8 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
 
 def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the residuals of held-out rows against their predictions."""
-    few, errors = shown_rows(len(y)), y - evaluation.predictions
+    few = shown_rows(len(y))
+    errors = y - evaluation.predictions
     figure, axes = new_axes(2.7)
     predictions = evaluation.predictions[few]
     axes.plot(predictions, errors[few], ".", color=ACCENT, markersize=3)
@@ -220,7 +222,8 @@ def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
             va="center",
             color="white" if share > 0.8 else INK,
         )
-    places, names = range(n), [plain(label) for label in labels]
+    places = range(n)
+    names = [plain(label) for label in labels]
     axes.set_xticks(places, names, rotation=45 if n > 4 else 0)
     axes.set_yticks(places, names)
     axes.set(xlabel="predicted", ylabel="true")

@@ -68,9 +68,13 @@ class EvaluatedModel:
     def verdict(self) -> str | None:
         """A sentence if the model is no better than a constant, or far from another."""
         own, standard_error = self.evaluation.scores, self.evaluation.standard_error
-        name, label, spread = "rmse", "root mean squared error", 2 * standard_error
+        name = "rmse"
+        label = "root mean squared error"
+        spread = 2 * standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
-            name, label, spread = "log_loss", "log loss", 0.0
+            name = "log_loss"
+            label = "log loss"
+            spread = 0.0
         theirs = {title: other.scores[name] for title, other in self.others.items()}
         constant = next(iter(theirs))
         best = min(theirs, key=theirs.__getitem__)
@@ -144,7 +148,8 @@ def evaluate(
         return Evaluation(predictions, scores, error, P, None, seconds)
     residuals = predictions - y
     largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
-    rmse, spread = root_mean_square(residuals), root_mean_square(y - y.mean())
+    rmse = root_mean_square(residuals)
+    spread = root_mean_square(y - y.mean())
     scores = {"rmse": rmse, "mae": abs(residuals).mean()}
     scores["r2"] = 1 - (rmse / spread) ** 2 if spread > 0 else math.nan
     intervals = None

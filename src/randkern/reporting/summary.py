@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
 # Bars of histograms, and rows that they count.
-_BARS, _HISTOGRAM_ROWS = 20, 5000
+_BARS = 20
+_HISTOGRAM_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,15 @@ def fitted_rows(model: Any, n: int) -> str | None:
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     kind = "category"
-    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
+    n_missing = int(values.isna().sum())
+    n_distinct = int(values.nunique())
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
         kind = "date" if name in schema.dates else kind
     if name in schema.free_texts:
         words = values.dropna().astype(str).str.split().str.len()
-        kind, shown = "text", f"{words.mean():.0f} words on average"
+        kind = "text"
+        shown = f"{words.mean():.0f} words on average"
         return Column(name, kind, n_missing, n_distinct, shown)
     if kind == "date" and n_distinct:
         days = np.floor([values.min(), values.mean(), values.max()])
@@ -189,7 +192,8 @@ def _warnings(
 ) -> Iterator[str]:
     from pandas.util import hash_pandas_object
 
-    n, y = len(X), np.asarray(y)
+    n = len(X)
+    y = np.asarray(y)
     yield from _copies(X, columns)
     for column in columns:
         if column.n_missing == n:

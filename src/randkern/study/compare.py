@@ -122,7 +122,9 @@ def _measure_all(
         fits.step(f"{choice.label}: choosing hyperparameters")
         if deadline.is_over() and chosen:
             continue
-        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
+        X = fits.data.X_train
+        y = fits.data.y_train
+        task = fits.data.task
         selected = select_hyperparameters(
             choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
         )

@@ -70,10 +70,12 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         splitting = splitting.take(rows[0])
     encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
-        X_train, X_test = np.asarray(X_train), np.asarray(X_test)
+        X_train = np.asarray(X_train)
+        X_test = np.asarray(X_test)
     else:
         encoder = randkern.TabularEncoder().fit(X_train)
-        X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
+        X_train = encoder.transform(X_train)
+        X_test = encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
         X_train,
@@ -93,7 +95,8 @@ def _described(encoder: TabularEncoder) -> str:
     columns = encoder.columns_
     categories = np.unique(columns[np.isin(columns, encoder._categories)])
     width = int(np.isin(columns, categories).sum())
-    n_numbers, n_missing = len(encoder._varying), len(encoder._missing)
+    n_numbers = len(encoder._varying)
+    n_missing = len(encoder._missing)
     constant = encoder.n_features_in_ - len(np.unique(columns))
     parts = [
         (n_numbers, f"{n_numbers} numeric, standardised"),

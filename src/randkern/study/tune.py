@@ -202,7 +202,9 @@ class _Search(Fits):
 
     def _splits(self) -> tuple[list[Any] | None, str]:
         """Return training and validation rows, None for leave-one-out, and a name."""
-        y, task, seed = self.data.y_train, self.data.task, self.options["random_state"]
+        y = self.data.y_train
+        task = self.data.task
+        seed = self.options["random_state"]
         validation, splitting = self.options["validation"], self.data.splitting
         if validation == "loo":
             folds = splitting.dependent_folds(len(y))
