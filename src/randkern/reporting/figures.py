@@ -65,7 +65,8 @@ def learning_curve(
     The standard error, from the number of test rows, is a band around it.
     """
     figure, axes = new_axes(2.7)
-    low, high = (np.add(errors, sign * standard_error) for sign in (-1, 1))
+    low = np.subtract(errors, standard_error)
+    high = np.add(errors, standard_error)
     axes.fill_between(sizes, low, high, color=PALE, alpha=0.5, linewidth=0)
     axes.plot(sizes, errors, "o-", color=ACCENT)
     axes.set_xscale("log")
