@@ -24,7 +24,8 @@ from randkern.reporting.canvas import (
 )
 
 # Columns of the chart of importances, and the smallest share that is a visible bar.
-_MAX_COLUMNS, _SMALLEST_BAR = 15, 0.002
+_MAX_COLUMNS = 15
+_SMALLEST_BAR = 0.002
 # Partial dependence is drawn of at most so many columns, if they have this share in
 # the variance of predictions, at so many of their values.
 _MAX_EFFECTS = 4
