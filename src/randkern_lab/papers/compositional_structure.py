@@ -210,7 +210,6 @@ class CompositionalStructure(Experiment):
             "{loss}: D as a function of n",
             records=growing,
             per="loss",
-            log="x",
         ),
     )
     layout: ClassVar = {"size": (4.8, 3.8), "columns": 2}
