@@ -17,7 +17,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
 from randkern.models.dual import solve_dual
-from randkern.models.left_out import LeftOut
+from randkern.models.left_out import SampledRows
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -173,7 +173,9 @@ class PrimalSearch:
         yield from _sums_without(parts, _added)
         self.total = _added(parts)
 
-    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
+    def solve(
+        self, alpha: float, sample: SampledRows
+    ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
         Also the residuals of some rows in fits without one of them and its copies.
@@ -267,7 +269,9 @@ class DualSearch:
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
 
-    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
+    def solve(
+        self, alpha: float, sample: SampledRows
+    ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
         Also the residuals of some rows in fits without one of them and its copies.

@@ -41,7 +41,7 @@ _MAX_RAISE = 10.0
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SampledRows:
     """Rows that are left out of a fit, one at a time, with their copies.
 
     Attributes
@@ -64,7 +64,7 @@ class LeftOut:
 
 def sample_left_out(
     rows: TrainingData, labelled: bool, generator: np.random.Generator
-) -> LeftOut:
+) -> SampledRows:
     """Return rows to leave out.
 
     Rows in memory are drawn with probabilities in proportion to their weights, labelled
@@ -107,7 +107,7 @@ def sample_left_out(
         totals = np.bincount(classes, weight, len(shares))
         weight = weight * (shares / np.where(totals > 0, totals, 1.0))[classes]
     like = ops_of(sample.Y).float64_like
-    return LeftOut(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
+    return SampledRows(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
 class ProbedRows:
     """Sampled rows of a fit, with probes that estimate their leverage H_ii."""
 
-    sample: LeftOut
+    sample: SampledRows
     # Targets at the rows, (m, s), each row in one probe.
     probes: Any
     # The number of rows of the fit.

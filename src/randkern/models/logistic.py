@@ -266,7 +266,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         def fitted(weights: np.ndarray) -> dict[str, Any]:
             return {
                 "X_fit_": rows.X,
-                "dual_coef_": self._shaped(weights[:, None]),
+                "dual_coef_": self._drop_single_target(weights[:, None]),
                 "intercept_": 0.0,
             }
 
@@ -299,13 +299,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             weights, last = weights[:, :-1], weights[:, -1]
             intercept = last if self._many_targets else float(last[0])
         if self.plan_ is not None:
-            coef = self._transposed(weights.T)
+            coef = self._as_coef(weights.T)
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
         attributes = {
             "X_fit_": rows.as_arrays().X[numbers],
-            "dual_coef_": self._shaped(dual),
+            "dual_coef_": self._drop_single_target(dual),
         }
         return attributes | {"intercept_": intercept}
 

@@ -94,7 +94,7 @@ class _ChoosesAlpha(RidgeModel):
         # The same scale for all targets, which preserves the mean of their errors.
         scale = _scale_of(original.Y)
         original = original.rescaled(0.0, scale)
-        used = self._shifted(original)
+        used = self._shift_targets(original)
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
@@ -130,7 +130,7 @@ class _ChoosesAlpha(RidgeModel):
                 "features='local' chooses the penalty of each cell by the squared "
                 "error of leave-one-out predictions; use scoring=None and cv=None."
             )
-        cells = self._fit_cells(self._shifted(rows), alphas, limit, stream)
+        cells = self._fit_cells(self._shift_targets(rows), alphas, limit, stream)
         self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
         self.cv_results_ = {
             "param_alpha": alphas,
@@ -155,7 +155,7 @@ class _ChoosesAlpha(RidgeModel):
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
             numbers = merged.first[numbers]
-        self._keep_left_out(numbers, sample.rows.Y, left * scale, sample.weight)
+        self._store_residuals(numbers, sample.rows.Y, left * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:

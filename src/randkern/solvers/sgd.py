@@ -244,6 +244,7 @@ class SGD(IterativeSolver):
 
     name = "sgd"
     takes = "batches"
+    continues = True
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "epochs": [Interval(Integral, 1, None, closed="left")],
