@@ -19,8 +19,9 @@ from randkern import cli
 from randkern.study.splitting import Splitting
 from randkern.tabular import estimators, many_rows
 from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds, divided
-from randkern.tabular.model import Table, fit_ridge
+from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 

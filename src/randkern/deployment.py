@@ -17,7 +17,7 @@ from randkern.metric import MetricLearner
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
-from randkern.tabular.model import ExactRidge
+from randkern.tabular.exact_ridge import ExactRidge
 
 __all__ = [
     "WeightedSum",

@@ -91,11 +91,13 @@ from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
-from randkern.tabular.model import ExactRidge, Member, TabularModel
-from randkern.tabular.search import Trial
+from randkern.tabular.members import Member
+from randkern.tabular.model import TabularModel
 from randkern.tabular.texts import TextEncoder, Words
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]

@@ -33,7 +33,7 @@ from randkern.tabular.array_encoding import (
     levels_of,
     score_columns,
 )
-from randkern.tabular.model import Member
+from randkern.tabular.members import Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
 

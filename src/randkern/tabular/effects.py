@@ -12,7 +12,7 @@ from randkern.kernels import Laplacian, Sum
 from randkern.tabular.folds import Folds
 from randkern.tabular.learning import relearned
 from randkern.tabular.leave_one_out import inverse, log_loss, log_squares
-from randkern.tabular.search import Trial
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Work
 
 __all__ = ["ColumnEffects"]

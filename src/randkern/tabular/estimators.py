@@ -15,25 +15,22 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular, are_equal
+from randkern.tabular.base import Tabular
+from randkern.tabular.combine import blend
+from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
+from randkern.tabular.fit_plan import MAX_FACTORISED, plan_of
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
-from randkern.tabular.model import (
-    MAX_FACTORISED,
-    VALIDATION_ROWS,
-    Member,
-    Table,
-    TabularModel,
-    fit_ridge,
-    normalised,
-    plan_of,
-)
+from randkern.tabular.members import Member, normalised
+from randkern.tabular.model import TabularModel
 from randkern.tabular.refits import Refit, is_refitted, refits_of
-from randkern.tabular.search import NOISELESS, Trial, blend
+from randkern.tabular.rows import Rows, Table, are_equal
+from randkern.tabular.search import NOISELESS
 from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,

@@ -12,7 +12,8 @@ from scipy.special import expit, softmax
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic
 from randkern.tabular.leave_one_out import positive_inverse
-from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
+from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.rows import Table
 from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_seconds
 
 MIN_CHANCE = 1e-8

@@ -24,7 +24,8 @@ import numpy as np
 from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.search import RELEARNING_EVALUATIONS, Trial
+from randkern.tabular.search import RELEARNING_EVALUATIONS
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, evaluation_seconds
 
 # A kind of kernel is learned again if that takes at most this share of the budget.
