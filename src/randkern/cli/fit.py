@@ -432,7 +432,9 @@ def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     for trial in trials.head(_SHOWN).to_dict("records"):
         error = trial["error"]
         table.add_row(
-            *(trial[name] for name in ("kernel", "numbers", "metric")),
+            trial["kernel"],
+            trial["numbers"],
+            trial["metric"],
             f"{trial['rows']:,}",
             f"{1 - error**2 if as_r2 else error:.4f}",
             f"{trial['seconds']:.1f}",

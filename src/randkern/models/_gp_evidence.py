@@ -570,7 +570,8 @@ class Evidence(LikelihoodOfRows):
             return posterior.evidence, out
         D, k = posterior.mean.shape
         halves, trace = self._inverse(posterior.factor)
-        *halves, mean = (_converted(x, single) for x in (*halves, posterior.mean))
+        halves = [_converted(half, single) for half in halves]
+        mean = _converted(posterior.mean, single)
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
             w = weight[part.rows][:, None]

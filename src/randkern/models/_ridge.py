@@ -125,7 +125,11 @@ class KernelRidge(RidgeModel):
         different = rows if merged is None else merged.rows
         sample = self._sample_left_out(different)
         solution, intercept, residuals = fit_dual(
-            different, self._gram, float(self.alpha), self.fit_intercept, sample.numbers
+            different,
+            self._gram,
+            float(self.alpha),
+            fit_intercept=self.fit_intercept,
+            left_out=sample.numbers,
         )
         numbers = sample.numbers
         if merged is not None:
@@ -255,7 +259,7 @@ class KernelRidge(RidgeModel):
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # fit_intercept has changed
         solved = statistics.solve(
-            float(self.alpha), self.fit_intercept, overwrite=overwrite
+            float(self.alpha), fit_intercept=self.fit_intercept, overwrite=overwrite
         )
         self._store(solved.solution, solved.solution.value, solved.intercept)
         return solved

@@ -180,14 +180,16 @@ class PrimalSearch:
 
         Also the residuals of some rows in fits without one of them and its copies.
         """
-        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
+        solved = self.total.solve(
+            alpha, fit_intercept=self.fit_intercept, overwrite=True
+        )
         # These rows may hold features in place of the rows of the sample.
         rows = self.rows.take(sample.numbers)
         residuals = solved.left_out_residuals(self.plan, rows, sample.copies)
         return solved.solution, solved.intercept, residuals
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
-        return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
+        return PrimalPath.of(statistics, self.alphas, fit_intercept=self.fit_intercept)
 
     def _statistics(self, rows: ArrayRows) -> NormalEquations:
         # The same unit for all folds, as they are added.
@@ -264,7 +266,11 @@ class DualSearch:
             weight = None if self.weight is None else self.weight[train]
             among = gram[np.ix_(train, train)]
             path = DualPath.of(
-                among, self.Y[train], weight, self.alphas, self.fit_intercept
+                among,
+                self.Y[train],
+                weight,
+                self.alphas,
+                fit_intercept=self.fit_intercept,
             )
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
@@ -276,12 +282,20 @@ class DualSearch:
 
         Also the residuals of some rows in fits without one of them and its copies.
         """
-        system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual(*system, sample.numbers)
+        return solve_dual(
+            self.gram,
+            self.Y,
+            self.weight,
+            alpha,
+            fit_intercept=self.fit_intercept,
+            left_out=sample.numbers,
+        )
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)
-        return DualPath.of(gram, self.Y, self.weight, self.alphas, self.fit_intercept)
+        return DualPath.of(
+            gram, self.Y, self.weight, self.alphas, fit_intercept=self.fit_intercept
+        )
 
 
 def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:

@@ -446,7 +446,9 @@ def _fit_cell(
     copy = ops_of(rows.Y).copy
     scores: Any = None
     if len(alphas) > _MAX_FACTORISED:
-        path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
+        path = DualPath.of(
+            copy(gram), rows.Y, rows.weight, alphas, fit_intercept=fit_intercept
+        )
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
         alphas = alphas[[np.nanargmax(scores)]]
@@ -455,7 +457,12 @@ def _fit_cell(
     best = None
     for alpha in alphas:
         solution, intercept, residuals = solve_dual(
-            copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, all_rows
+            copy(gram),
+            rows.Y,
+            rows.weight,
+            float(alpha),
+            fit_intercept=fit_intercept,
+            left_out=all_rows,
         )
         left_out = rows.Y - residuals
         predictions = iter([(slice(0, rows.n_rows), left_out[None])])

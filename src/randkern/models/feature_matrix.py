@@ -39,9 +39,16 @@ class FeatureBlock:
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some rows of the block, numbered from its start."""
-        arrays = (self.values, self.scales, self.Y, self.weight)
+
+        def rows_of(array: Any) -> Any:
+            return None if array is None else array[rows]
+
         return FeatureBlock(
-            rows, *(None if array is None else array[rows] for array in arrays)
+            rows,
+            self.values[rows],
+            rows_of(self.scales),
+            rows_of(self.Y),
+            rows_of(self.weight),
         )
 
 
