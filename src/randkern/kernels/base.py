@@ -94,9 +94,9 @@ class Term:
 
     def split(self, factors: tuple[Factor, ...]) -> Iterator[tuple[Leaf, Any]]:
         """Yield every leaf with its factors, from those of a group."""
-        rest = iter(factors)
+        remaining = iter(factors)
         for leaf in self.leaves:
-            yield leaf, tuple(itertools.islice(rest, leaf.n_factors))
+            yield leaf, tuple(itertools.islice(remaining, leaf.n_factors))
 
     def variance(self, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
         """Return Var[φ(x)·φ(y)] of its features, for any number of them."""

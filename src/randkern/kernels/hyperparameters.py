@@ -178,10 +178,10 @@ def median_distance(
     ops = ops_of(X)
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
-        chosen = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
-        chosen.sort()
-        X = ops.take(X, chosen)
-        sample_weight = None if sample_weight is None else sample_weight[chosen]
+        sampled = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
+        sampled.sort()
+        X = ops.take(X, sampled)
+        sample_weight = None if sample_weight is None else sample_weight[sampled]
     dense = ops.to_host(densify(X)).astype(np.float64)
     if sample_weight is not None:
         sample_weight = ops.to_host(sample_weight)

@@ -132,8 +132,8 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
-        left = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
-        weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
+        omitted = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
+        weight[part] /= 1.0 + weight[part] * omitted.clip(0.0) / noise
     return ArrayRows(rows.X, rows.Y, weight)
 
 

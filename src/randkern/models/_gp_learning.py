@@ -311,12 +311,12 @@ def _inward(
 
 def _distinct(points: list[_Point]) -> list[_Point]:
     """Return the few most likely points, one per maximum, the best first."""
-    chosen: list[_Point] = []
+    distinct: list[_Point] = []
     for point in sorted(points, key=lambda point: -point.value):
-        is_new = all(abs(point.theta - x.theta).max() > _SAME_MAXIMUM for x in chosen)
+        is_new = all(abs(point.theta - x.theta).max() > _SAME_MAXIMUM for x in distinct)
         if is_new:
-            chosen.append(point)
-    return chosen[:_MAX_CANDIDATES]
+            distinct.append(point)
+    return distinct[:_MAX_CANDIDATES]
 
 
 def _negative(

@@ -144,8 +144,8 @@ class RidgeModel(FeatureModel, ABC):
         self.solution_ = self.cells_.solution
         sample = self._sample_left_out(rows)
         Y = sample.rows.Y
-        left = Y - self.cells_.left_out[sample.numbers]
-        self._store_residuals(sample.numbers, Y, left, sample.weight)
+        residuals = Y - self.cells_.left_out[sample.numbers]
+        self._store_residuals(sample.numbers, Y, residuals, sample.weight)
         return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:

@@ -159,9 +159,9 @@ class CellTree:
             if len(members) > cell_rows:
                 share = overlap * math.sqrt(cell_rows / len(members))
                 parts = bisect_left(sizes, len(members) / cell_rows)
-                left = sizes[parts // 2]
-                left /= left + sizes[parts - parts // 2]
-                split = _split(rows[members], share, left)
+                left_share = sizes[parts // 2]
+                left_share /= left_share + sizes[parts - parts // 2]
+                split = _split(rows[members], share, left_share)
             if split is None:
                 number = ~n_cells
                 n_cells += 1

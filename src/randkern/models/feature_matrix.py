@@ -128,8 +128,8 @@ class FeatureMatrix:
         self.n_components = plan.n_components
         self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
-            most = cache_bytes or sys.maxsize
-            block_rows = block_rows_within(plan, self.like, most)
+            max_bytes = cache_bytes or sys.maxsize
+            block_rows = block_rows_within(plan, self.like, max_bytes)
         self.block_rows = block_rows
 
     def _place(self, like: Array) -> None:

@@ -569,8 +569,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         assert self._reach is not None
         Z = self._features_of(X)
         _, variance = self._posterior.moments(Z)
-        left = self._reach.omitted_variance(X)
-        return (self._omitted_variance(X, Z, variance) / (left + (left == 0))) ** 0.5
+        omitted = self._reach.omitted_variance(X)
+        return (
+            self._omitted_variance(X, Z, variance) / (omitted + (omitted == 0))
+        ) ** 0.5
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -655,24 +657,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
         weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
         if self._has_landmarks:
-            prior, known = omitted_paths(
+            prior, prior_weights = omitted_paths(
                 self.kernel_, self._plan, columns, random_state
             )
-            weights, parts = weights - known, [prior]
+            weights, parts = weights - prior_weights, [prior]
         elif self._reach is not None:
             plan = self._reach.plan
-            prior, known = omitted_paths(
+            prior, prior_weights = omitted_paths(
                 self._reach.kernel, plan, columns, random_state
             )
-            parts = [partial(self._omitted_values, prior, known)]
+            parts = [partial(self._omitted_values, prior, prior_weights)]
         parts.append(partial(predict_by_features, self._plan, weights))
         return partial(self._path_values, parts)
 
-    def _omitted_values(self, prior: Any, known: np.ndarray, X: Rows) -> np.ndarray:
+    def _omitted_values(self, prior: Any, weights: np.ndarray, X: Rows) -> np.ndarray:
         """Return values of draws of the part that landmarks omit."""
         assert self._reach is not None
-        left = prior(X) - predict_by_features(self._reach.plan, known, X)
-        return self._omitted_share(X)[:, None] * left
+        omitted = prior(X) - predict_by_features(self._reach.plan, weights, X)
+        return self._omitted_share(X)[:, None] * omitted
 
     def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
         """Return values of draws, the sums of functions, with the posterior mean."""

@@ -192,11 +192,11 @@ def _balanced(
         for label in range(classes.max(initial=0) + 1)
     ]
     factors = np.zeros(len(weight))
-    left = MAX_LEFT_OUT
+    n_remaining = MAX_LEFT_OUT
     by_size = sorted(members, key=len)
     for position, numbers in enumerate(by_size):
-        n_drawn = min(len(numbers), left // (len(by_size) - position))
-        left -= n_drawn
+        n_drawn = min(len(numbers), n_remaining // (len(by_size) - position))
+        n_remaining -= n_drawn
         probability = _probabilities(weight[numbers], n_drawn)
         # Systematic sampling: marks at distances of 1 on the line of probabilities.
         order = generator.permutation(len(numbers))
@@ -205,8 +205,8 @@ def _balanced(
         if n_drawn == len(numbers):
             drawn = order
         factors[numbers[drawn]] = 1 / probability[drawn]
-    chosen = np.flatnonzero(factors)
-    return chosen, factors[chosen]
+    drawn_rows = np.flatnonzero(factors)
+    return drawn_rows, factors[drawn_rows]
 
 
 def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
@@ -216,8 +216,8 @@ def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
     if n_drawn >= len(weight):
         return out
     while True:
-        rest = weight[~certain]
-        out[~certain] = rest / rest.sum() * (n_drawn - certain.sum())
+        others = weight[~certain]
+        out[~certain] = others / others.sum() * (n_drawn - certain.sum())
         if not (out > 1).any():
             return out
         certain |= out >= 1

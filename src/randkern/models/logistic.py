@@ -364,9 +364,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             )
             self.n_iter_ += more
         if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < max_iter:
-            left = max_iter - self.n_iter_
+            n_remaining = max_iter - self.n_iter_
             flat, more = descend(
-                scaled, scaled.curvature, flat, reached, left, report_step
+                scaled, scaled.curvature, flat, reached, n_remaining, report_step
             )
             self.n_iter_ += more
         if not reached(*scaled(flat)) and not is_stopped:

@@ -150,12 +150,12 @@ class _ChoosesAlpha(RidgeModel):
             alphas = np.array([self.alpha_])
             search = DualSearch(gram, rows, alphas, self.fit_intercept)
         sample = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(self.alpha_, sample)
+        solution, intercept, residuals = search.solve(self.alpha_, sample)
         numbers = sample.numbers
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
             numbers = merged.first[numbers]
-        self._store_residuals(numbers, sample.rows.Y, left * scale, sample.weight)
+        self._store_residuals(numbers, sample.rows.Y, residuals * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -319,13 +319,13 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        chosen = scored(scorer, values, y, weight, classes)
+        score = scored(scorer, values, y, weight, classes)
         if scale == 1:
-            return np.array([chosen, chosen])
+            return np.array([score, score])
         with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
         # Ratios of squares that overflow, such as R², are those of rescaled targets.
-        return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
+        return np.array([score, np.where(np.isnan(reported), score, reported)])
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
