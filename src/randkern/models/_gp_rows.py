@@ -30,9 +30,9 @@ def learning_rows(
 ) -> ArrayRows:
     """Return rows to learn from, in float64, without those of weight 0.
 
-    All rows for the exact kernel; for features a uniform sample of `max_rows` rows, or (0)
-    as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows that
-    are not in memory, at most as many as fit in 64 MB.
+    All rows for the exact kernel; for features a uniform sample of `max_rows` rows, or
+    (0) as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows
+    that are not in memory, at most as many as fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
