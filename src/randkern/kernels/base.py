@@ -120,7 +120,7 @@ class Term:
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
     ops = ops_of(diagonal)
-    largest = ops.largest(diagonal)
+    largest = ops.largest_or_zero(diagonal)
     if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
             f"k(x, x) is up to {largest:.3g}, which overflows {dtype}; scale the input "

@@ -596,7 +596,7 @@ class Evidence(LikelihoodOfRows):
         if self.precise or not self._are_centred:
             return False
         size = float(kernel._diag(self._sample).mean())
-        heaviest = float(ops_of(self._weight).largest(self._weight))
+        heaviest = float(ops_of(self._weight).largest_or_zero(self._weight))
         least, most = _SINGLE_RANGE
         return noise > _SINGLE_SHARE * size * heaviest and all(
             least < number < most for number in (size, noise, noise / heaviest)

@@ -59,7 +59,7 @@ def learning_rows(
         Y = Y[positive]
         weight = weight[positive]
     if weight is not None:
-        largest = ops.largest(weight)
+        largest = ops.largest_or_zero(weight)
         if largest > _LARGEST_WEIGHT:
             raise ValueError(
                 "a row of weight w counts as w rows, got a sample_weight of "

@@ -55,7 +55,7 @@ class FeatureBlock:
 def products(Z: Array, weights: Array) -> Any:
     """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
     ops = ops_of(weights)
-    size = ops.largest(abs(weights)) or 1.0
+    size = ops.largest_or_zero(abs(weights)) or 1.0
     return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
 
 
@@ -86,7 +86,7 @@ def scores_of(features: FeatureMatrix, weights: Array) -> tuple[Any, float]:
     for block in features.blocks():
         Z = block.values
         scores[block.rows] = products(Z, weights)
-        square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
+        square = max(square, ops.largest_or_zero(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5
 
 

@@ -76,7 +76,7 @@ def sample_left_out(
         ops = ops_of(all_rows.Y)
         weight = np.ones(rows.n_rows)
         if all_rows.weight is not None:
-            largest = ops.largest(all_rows.weight) or 1.0
+            largest = ops.largest_or_zero(all_rows.weight) or 1.0
             weight = ops.to_host(all_rows.weight / largest)
         classes = np.zeros(rows.n_rows, dtype=np.int64)
         if labelled:

@@ -319,7 +319,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         ops = ops_of(loss.features.like)
         start = loss.start()
         _, gradient = loss(start)
-        largest = ops.largest(abs(gradient))
+        largest = ops.largest_or_zero(abs(gradient))
         self.n_iter_ = 0
         if largest < _VANISHING:
             return start - gradient
@@ -341,7 +341,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         def is_done(value: float, slope: np.ndarray) -> bool:
             # L-BFGS multiplies squares of gradients, which would underflow.
-            return reached(value, slope) or ops.largest(abs(slope)) < _UNDERFLOWING
+            return (
+                reached(value, slope) or ops.largest_or_zero(abs(slope)) < _UNDERFLOWING
+            )
 
         first = min(patience or max_iter, max_iter)
         flat, self.n_iter_ = ops.minimise(
@@ -351,9 +353,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         while patience and self.n_iter_ < max_iter and not is_stopped:
             value, slope = scaled(flat)
             # Nor is there progress from a gradient that is not finite.
-            if is_done(value, slope) or not ops.largest(abs(slope)) < before:
+            if is_done(value, slope) or not ops.largest_or_zero(abs(slope)) < before:
                 break
-            before = _PROGRESS * ops.largest(abs(slope))
+            before = _PROGRESS * ops.largest_or_zero(abs(slope))
             flat, more = descend_whitened(
                 scaled,
                 scaled.curvature_factor(flat),
@@ -370,7 +372,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             )
             self.n_iter_ += more
         if not reached(*scaled(flat)) and not is_stopped:
-            self._warn(ops.largest(abs(scaled(flat)[1])) * unit / largest)
+            self._warn(ops.largest_or_zero(abs(scaled(flat)[1])) * unit / largest)
         return flat
 
     def _warn(self, left: float) -> None:
@@ -435,7 +437,7 @@ class LogisticLoss:
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         ops = ops_of(flat)
         weights = flat.reshape(self.shape)
-        if self._last is None or ops.largest(abs(self._last[0] - flat)):
+        if self._last is None or ops.largest_or_zero(abs(self._last[0] - flat)):
             total, gradient = self.features.reduce(_losses, weights)
             value = 0.5 * float((self.penalty * weights**2).sum()) + self.C * float(
                 total
@@ -456,7 +458,7 @@ class LogisticLoss:
         unit = self.unit
         # The curvature is at least 1, that of the penalty. With an enormous C, squares
         # of scaled gradients underflow.
-        left = ops.largest(abs(slope))
+        left = ops.largest_or_zero(abs(slope))
         length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
         share = max(tol, ops.precision(self.features.dtype) ** 0.5)
         is_small = left <= share * largest / unit
