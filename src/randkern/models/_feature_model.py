@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
@@ -268,6 +268,18 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
                 "for this kernel; scale the input down."
             )
         return out
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from super()._facts()
+        if self.plan_ is None:
+            yield "kernel values", "exact"
+        else:
+            kind = "landmarks" if self.features == "nystrom" else "random features"
+            yield kind, f"{self.plan_.n_components:,}"
+        if hasattr(self, "alpha_"):
+            yield "penalty α", f"{self.alpha_:.4g}"
+        if hasattr(self, "noise_"):
+            yield "noise variance", f"{self.noise_:.4g}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
