@@ -341,9 +341,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         def is_done(value: float, slope: np.ndarray) -> bool:
             # L-BFGS multiplies squares of gradients, which would underflow.
-            return (
-                reached(value, slope) or ops.largest_or_zero(abs(slope)) < _UNDERFLOWING
-            )
+            is_tiny = ops.largest_or_zero(abs(slope)) < _UNDERFLOWING
+            return is_tiny or reached(value, slope)
 
         first = min(patience or max_iter, max_iter)
         flat, self.n_iter_ = ops.minimise(
