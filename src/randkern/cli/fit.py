@@ -127,11 +127,11 @@ def command(
         "seed": seed,
     }
     job = _Job(model, table, splitting, parts, summary, asked, arguments)
-    with files.described_if_interrupted(), _threads_for(len(table.y_train)):
+    with files.described_if_interrupted(), threads_for(len(table.y_train)):
         _run(job, files, clock, console)
 
 
-def _threads_for(n_rows: int) -> Any:
+def threads_for(n_rows: int) -> Any:
     """Return a context with one thread of BLAS and OpenMP if a table is small."""
     from threadpoolctl import threadpool_limits
 

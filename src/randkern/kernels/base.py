@@ -95,9 +95,9 @@ class Term:
 
     def split(self, factors: tuple[Factor, ...]) -> Iterator[tuple[Leaf, Any]]:
         """Yield every leaf with its factors, from those of a group."""
-        rest = iter(factors)
+        remaining = iter(factors)
         for leaf in self.leaves:
-            yield leaf, tuple(itertools.islice(rest, leaf.n_factors))
+            yield leaf, tuple(itertools.islice(remaining, leaf.n_factors))
 
     def variance(self, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
         """Return Var[φ(x)·φ(y)] of its features, for any number of them."""
@@ -121,7 +121,7 @@ class Term:
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
     ops = ops_of(diagonal)
-    largest = ops.largest(diagonal)
+    largest = ops.largest_or_zero(diagonal)
     if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
             f"k(x, x) is up to {largest:.3g}, which overflows {dtype}; scale the input "

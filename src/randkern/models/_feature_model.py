@@ -215,14 +215,15 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     @property
     def _many_targets(self) -> bool:
+        """Whether results have an axis of targets, or of classes."""
         return self._n_outputs is not None
 
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (n, k) of rows, or (n,) for one target."""
+    def _drop_single_target(self, weights: np.ndarray) -> np.ndarray:
+        """Return values (n, k), or (n,) for a vector of targets."""
         return weights if self._many_targets else weights[:, 0]
 
-    def _transposed(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (D, k) of features as (k, D), or (D,) for one target."""
+    def _as_coef(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (D, k) of features as (k, D), or as (D,) for one vector."""
         return weights.T if self._many_targets else weights[:, 0]
 
     def _values(self, X: Any) -> Any:
