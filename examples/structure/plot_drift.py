@@ -47,8 +47,8 @@ results = [
 p = np.array([result.pvalue for result in results])
 
 # %%
-# A test per day raises false alarms on 5 % of the days. Dividing the level by the number
-# of days (Bonferroni) bounds the probability of any.
+# A test per day raises false alarms on 5 % of the days. Dividing the level by the
+# number of days (Bonferroni) bounds the probability of any.
 alarm = 0.05 / n_days
 alarms = np.flatnonzero(p <= alarm)
 print(f"alarms on days {alarms.tolist()}; the rows change from day {change} on")
@@ -66,8 +66,8 @@ plt.show()
 # %%
 # What has changed?
 # -----------------
-# The witness function is negative where the day has more rows than the reference. On the
-# last day it has more of them where both columns are large, or both are small.
+# The witness function is negative where the day has more rows than the reference. On
+# the last day it has more of them where both columns are large, or both are small.
 witness = results[-1].witness(days[-1])
 most = np.argsort(witness)[:200]
 figure, axes = plt.subplots(figsize=(4.6, 4.4), layout="constrained")

@@ -3,8 +3,8 @@ Do two samples come from one distribution?
 ==========================================
 
 :func:`randkern.mmd_test` compares the means of the features of two samples,
-:math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert^2`. With exact kernels that takes all pairs
-of rows; with random features it takes one pass, for all permutations together.
+:math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert^2`. With exact kernels that takes all
+pairs of rows; with random features it takes one pass, for all permutations together.
 """
 
 from time import perf_counter
