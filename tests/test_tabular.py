@@ -270,7 +270,13 @@ def test_blend_is_the_best_mean_where_one_helps():
     assert np.isclose(weights.sum(), 1.0)
     assert weights[2] == 0.0
     assert 0.3 < weights[0] < 0.7
-    assert np.array_equal(blend([E[0], 0.998 * E[0]]), [1.0, 0.0])
+    # Of two fits, by the formula.
+    step = E[1] - E[0]
+    share = 1 - np.vdot(E[1], step) / np.vdot(step, step)
+    first, second = blend([E[0], E[1]])
+    assert first == pytest.approx(1 - share, abs=1e-6)
+    assert second == pytest.approx(share, abs=1e-6)
+    assert np.array_equal(blend([E[0], 1.002 * E[0]]), [1.0, 0.0])
 
 
 # -- columns -------------------------------------------------------------------------
@@ -749,8 +755,7 @@ def test_every_step_of_a_stream_is_on_other_rows(monkeypatch):
 
 
 def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypatch):
-    for name in ("_FIRST_STEPS", "_TRIED_STEPS", "_STREAMED_STEPS"):
-        monkeypatch.setattr(search, name, getattr(search, name) // 5)
+    plan_search(monkeypatch, first_steps=6, tried_steps=2, streamed_steps=8)
     machine, seen = streaming(monkeypatch, 300), []
     stream = machine.stream
 
@@ -780,8 +785,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_scored_alike(monkeypatch):
 
 
 def test_labels_are_scored_by_log_loss(monkeypatch):
-    plan_search(monkeypatch, first_rows=60)
-    plan_search(monkeypatch, max_rows=60)
+    plan_search(monkeypatch, first_rows=60, max_rows=60)
     seen = []
 
     class Spied(KernelSearch):
@@ -1094,8 +1098,7 @@ def test_lengthscales_are_adapted_to_more_rows():
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
-    plan_search(monkeypatch, first_rows=150)
-    plan_search(monkeypatch, max_rows=150)
+    plan_search(monkeypatch, first_rows=150, max_rows=150)
     seen = []
     fit_tail = model.fit_tail
 
@@ -1540,8 +1543,7 @@ def test_targets_that_do_not_vary():
 
 
 def test_rare_labels_that_the_first_rows_lack(monkeypatch):
-    plan_search(monkeypatch, first_rows=20)
-    plan_search(monkeypatch, least_rows=20)
+    plan_search(monkeypatch, first_rows=20, least_rows=20)
     labels = np.arange(N) >= N - 2
     fit = classifier().fit(TABLE, labels)
     assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2
