@@ -13,7 +13,9 @@ _MAX_IMPORTANCES = 5
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A file of randkern fit or save.")
+    ],
     importances: Annotated[
         bool,
         typer.Option(
@@ -23,7 +25,7 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Print what a model is, which columns it takes, and the code that builds it."""
+    """Show a model: its columns, their importances, and its code."""
     import randkern
 
     fitted = randkern.load(model)

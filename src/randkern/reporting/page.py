@@ -45,11 +45,12 @@ _MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
 _FEW_ROWS = 100
 # Seconds of a figure of known numbers, of all fits of a learning curve, and of
-# importances, with a share of the time limit of the model.
-_QUICK = 0.2
-_CURVE_SECONDS = 2.0
+# importances, with a share of the time limit of the model; of predicting any rows.
+_QUICK = 0.1
+_CURVE_SECONDS = 1.0
 _EFFECTS_SECONDS = 1.0
 _EFFECTS_SHARE = 0.04
+_PREDICTION_SECONDS = 0.01
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
 
@@ -59,6 +60,8 @@ def _four_digits(value: float) -> str:
     return f"{value:#.4g}".removesuffix(".")
 
 
+#: What the metric of a trial says of the lengthscales of its kernel.
+LENGTHSCALES = {"none": "one", "diagonal": "per column", "full": "per direction"}
 #: Names of scores, and their texts.
 SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
     "error": ("misclassified", "{:.2%}".format),
@@ -97,11 +100,12 @@ def panels(
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
     scores do not depend on it. One is late if `in_time` says that the seconds that it
-    takes are not left. `target` is the name of the column that is predicted.
+    takes are not left; those of known predictions are always drawn, which takes half a
+    second. `target` is the name of the column that is predicted.
     """
     drawn = []
     for heading, draw, seconds in _drawings(evaluated, target):
-        if not in_time(seconds):
+        if seconds and not in_time(seconds):
             drawn.append(Panel(heading, "", is_late=True))
             continue
         try:
@@ -141,21 +145,23 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
         if len(errors) < 2:
             return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        return figures.learning_curve(list(errors), list(errors.values()), unit, n)
+        return figures.learning_curve(
+            list(errors), list(errors.values()), unit, n, evaluation.standard_error
+        )
 
     for heading, draw in _of_predictions(evaluated, target):
-        yield heading, draw, _QUICK
+        yield heading, draw, 0.0
     share = min(n / _MAX_LOGISTIC_ROWS, 1.0)
     seconds = 0.0
     if evaluated.importances is None:
         seconds = (_EFFECTS_SECONDS + _EFFECTS_SHARE * model.time_limit) * share
     yield "Which columns matter", importances, _QUICK + seconds
+    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
     seconds = math.inf
     if evaluated.importances is not None:
-        seconds = evaluation.seconds_per_row or 0.0
-        seconds *= len(few) * figures.POINTS_OF_EFFECTS
+        seconds = len(few) * (evaluation.seconds_per_row or 0.0)
+        seconds = max(seconds, _PREDICTION_SECONDS) * figures.POINTS_OF_EFFECTS
     yield "How predictions depend on columns", effects, _QUICK + seconds
-    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
 
 
 def _of_predictions(
@@ -215,6 +221,8 @@ def contents(
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in figures if not panel.is_late],
         "late": [panel.heading for panel in figures if panel.is_late],
+        "lengthscales": LENGTHSCALES,
+        "classes": is_classifier(model),
         "trials": trials.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
         "cost": _cost(evaluated),

@@ -118,11 +118,17 @@ def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     shares, means = calibration_curve(
         truth, np.clip(chosen, 0, 1), n_bins=10, strategy="quantile"
     )
+    n_bins = len(shares)  # of about equal numbers of rows
+    deviations = np.sqrt(means * (1 - means) * n_bins / len(truth))
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
-    axes.plot(means, shares, "o-", color=ACCENT)
+    axes.errorbar(means, shares, deviations, fmt="o-", color=ACCENT, ecolor=PALE)
     axes.set(xlabel="predicted probability", ylabel="share of rows")
     error = abs(shares - means).max()
-    caption = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
+    caption = (
+        f"Probabilities and shares differ by at most {100 * error:.0f} percentage "
+        f"points in {n_bins} bins; bars are what chance adds to exact probabilities (± "
+        "one standard deviation)."
+    )
     return as_svg(figure), caption
 
 
@@ -223,7 +229,7 @@ def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     axes.set(xlabel="predicted", ylabel="true")
     worst = np.argmin(shares.diagonal())
     caption = (
-        f"Numbers of rows. Of the {n_true[worst]:,} rows of class {labels[worst]}, "
-        f"{shares[worst, worst]:.0%} are predicted right, the smallest share."
+        f"Numbers of rows. Class {labels[worst]} is recognised least often: "
+        f"{shares[worst, worst]:.0%} of its {n_true[worst]:,} rows."
     )
     return as_svg(figure), caption

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -115,8 +116,9 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
         days = np.floor([values.min(), values.mean(), values.max()])
         shown = " / ".join(map(str, days.astype("M8[D]")))
     elif kind == "number" and n_distinct:
+        low, high = float(values.min()), float(values.max())
         shown = " / ".join(
-            f"{value:.4g}" for value in (values.min(), values.mean(), values.max())
+            number_text(value, high - low) for value in (low, values.mean(), high)
         )
     else:
         counts = values.value_counts(normalize=True).head(3)
@@ -124,6 +126,22 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     placeholders = schema.placeholders(name)
     bars = _bars(values) if n_distinct else ()
     return Column(name, kind, n_missing, n_distinct, shown, placeholders, bars)
+
+
+def number_text(value: float, spread: float) -> str:
+    """Return a number with the decimals that matter beside a spread: four digits of it.
+
+    Huge and tiny ones have exponents.
+    """
+    size = max(abs(value), spread)
+    spread = spread or size  # of a constant
+    if not (1e-4 <= spread <= 1e6 and size < 1e9):
+        return f"{value:.4g}"
+    decimals = max(3 - math.floor(math.log10(spread)), 0)
+    text = f"{value:,.{decimals}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _bars(values: pd.Series) -> tuple[float, ...]:
@@ -146,6 +164,25 @@ def _bars(values: pd.Series) -> tuple[float, ...]:
     return tuple((counts / max(counts.max(initial=0), 1)).tolist())
 
 
+def _copies(X: pd.DataFrame, columns: list[Column]) -> Iterator[str]:
+    """Name the columns that equal one before them."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for column in columns:
+        if column.n_distinct < 2:
+            continue
+        same = (column.kind, column.n_missing, column.n_distinct, column.values)
+        originals = alike.setdefault(same, [])
+        for name in originals:
+            if X[name].equals(X[column.name]):
+                yield (
+                    f"{column.name!r} is a copy of {name!r}: leave one out with --drop "
+                    f"{column.name}."
+                )
+                break
+        else:
+            originals.append(column.name)
+
+
 def _warnings(
     X: pd.DataFrame,
     y: np.ndarray,
@@ -157,6 +194,7 @@ def _warnings(
 
     n = len(X)
     y = np.asarray(y)
+    yield from _copies(X, columns)
     for column in columns:
         if column.n_missing == n:
             yield f"{column.name!r} is empty."
