@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -28,7 +27,7 @@ from randkern.tabular.class_rows import (
     split_rows,
     table_of,
 )
-from randkern.tabular.exact_logistic import fit_all_rows
+from randkern.tabular.exact_logistic import fit_all_in_cells, fit_all_rows
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -36,7 +35,6 @@ from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
 )
-from randkern.tabular.local import fit_in_cells
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
@@ -279,7 +277,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             return [member], [(1.0, trial)]
         cells: Member | None = None
         if split.apart is not None:
-            cells = self._fit_cells(trials, learning, stream, stage)
+            part = self._logistic(chosen[0][1])
+            seed = int(stream.child("cells of labels").generator().integers(2**31))
+            cells_stage = stage.part(_CELLS_SHARE * stage.left)
+            cells = fit_all_in_cells(
+                trials[:MAX_MEMBERS], part, learning, seed, cells_stage
+            )
         members = self._fit_members(chosen, learning, stream, stage)
         pairs = [
             (member.weight, part.trial)
@@ -289,6 +292,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
             members = self._with_cells(cells, members, table_of(split.apart, k))
         return members, pairs
 
+    @staticmethod
+    def _logistic(part: Part) -> Part:
+        """Return a part with a penalty of logistic regression."""
+        return replace(part, share=part.share or _FIRST_PENALTY)
+
     def _fit_exactly(
         self,
         trials: list[Trial],
@@ -297,7 +305,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stream: Stream,
         stage: Stage,
     ) -> tuple[Member, Trial]:
-        """Fit the exact kernel to all rows of two classes; set the temperature.
+        """Fit the exact kernel to all rows; set the temperature.
 
         The kernel is learned further in cells. Held-out rows, which choose the penalty
         and the temperature, are fitted in the end.
@@ -305,31 +313,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         held, rest = held_and_rest(learning)
         seed = int(stream.child("features").generator().integers(2**31))
-        part = replace(part, share=part.share or _FIRST_PENALTY)
+        part = self._logistic(part)
         part, member = fit_all_rows(
             trials[:MAX_MEMBERS], part, learning, held, rest, seed, stage
         )
         self._set_temperature(part.P, table.labels[held], table.weight[held])
         return member, part.trial
-
-    def _fit_cells(
-        self,
-        trials: list[Trial],
-        learning: Learning,
-        stream: Stream,
-        stage: Stage,
-    ) -> Member:
-        """Fit least squares with the exact kernel in cells."""
-        table = learning.table
-        weight = None if learning.counts is None else table.weight
-        seed = int(stream.child("cells of labels").generator().integers(2**31))
-        make, best = KernelRidgeClassifier, trials[:MAX_MEMBERS]
-        stage = stage.part(_CELLS_SHARE * stage.left)
-        trial, cells = fit_in_cells(
-            make, best, table.labels, weight, learning, stream, seed, stage
-        )
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-        return Member(1.0, encoder, cells, trial.turn)
 
     def _with_cells(
         self, cells: Member, members: list[Member], apart: Table
@@ -661,7 +650,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
-            model = fitted_part(part, D, seed, max_iter, encoded, sample_weight)
+            model = fitted_part(part, D, seed, max_iter, encoded, sample_weight, stage)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)

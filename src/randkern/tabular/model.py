@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from randkern._fitting import ending
 from randkern._sklearn import num_samples, safe_indexing
 from randkern._validation import is_table
 from randkern._warnings import ignoring
@@ -414,10 +416,17 @@ def stopping(stage: Stage) -> Callable[[Any], bool]:
     return lambda _: stage.over
 
 
-def fit_quietly(model: Any, X: Any, y: Any, weight: Any) -> None:
-    """Fit a model without warnings of what is expected of its data."""
+def fit_quietly(
+    model: Any, X: Any, y: Any, weight: Any, stage: Stage | None = None
+) -> None:
+    """Fit a model without warnings of what is expected of its data.
+
+    It ends by the deadline of the stage, if there is one; its work is planned.
+    """
+    late = None if stage is None else replace(stage, until=math.inf)
     with ignoring(ConvergenceWarning, IllConditionedWarning):
-        model.fit(X, y, weight)
+        with ending(lambda: late is not None and late.over):
+            model.fit(X, y, weight)
 
 
 # -- code -------------------------------------------------------------------------

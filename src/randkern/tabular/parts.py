@@ -14,6 +14,7 @@ from randkern.tabular.learning import MAX_MEMBERS
 from randkern.tabular.logistic import logistic
 from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
 from randkern.tabular.search import Trial
+from randkern.tabular.work import Stage
 
 # Smallest weight of a part, and number of steps of the weights.
 _MIN_WEIGHT = 0.05
@@ -94,10 +95,11 @@ def fitted_part(
     max_iter: int,
     encoded: Table,
     weight: np.ndarray | None,
+    stage: Stage,
 ) -> Any:
     """Return the model of a part, fitted to encoded rows, with its temperature."""
     model = _unfitted(part, D, seed, max_iter)
-    fit_quietly(model, encoded.X, encoded.labels, weight)
+    fit_quietly(model, encoded.X, encoded.labels, weight, stage)
     if part.temperature is not None:
         model.temperature_ = part.temperature
         model.calibration_offset_ = 0.0 * model.calibration_offset_
