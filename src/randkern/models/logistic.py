@@ -153,7 +153,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     1.0
     """
 
-    cells_: LogisticCells  # type: ignore[assignment]
+    cells_: LogisticCells
     _needs_sums_alone: ClassVar[bool] = True
     _temperature = 1.0
     _parameter_constraints: ClassVar[dict[str, Any]] = {

@@ -84,7 +84,7 @@ _FIRST_PENALTY = 0.3
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS = 500
 # The share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.5
+_CELLS_SHARE = 0.75
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -103,7 +103,7 @@ _LANDMARKS = (MIN_LANDMARKS, 4000)
 _ENTRIES = 2 * 10**8
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits; and for the search if kernels are learned again without each fold.
-_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.3), (0.25, 0.6)
 _REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.

@@ -119,7 +119,8 @@ def _with_best_penalty(
     Its probabilities are theirs.
     """
     for piece in pieces:
-        stage.work.charge(fit_seconds(*piece.table.X.shape, n_classes, _TRIED))
+        n, n_columns = piece.table.X.shape
+        stage.work.charge(fit_seconds(n, n_columns, n_classes, _TRIED))
     fits = [_Penalties(part, piece, seed) for piece in pieces]
     held = [piece.table.take(np.arange(piece.n_held)) for piece in pieces]
     labels = np.concatenate([rows.labels for rows in held])
@@ -192,7 +193,7 @@ def fit_all_rows(
     pieces = [(table.take(some), len(held))]
     part = _best(part, tried, pieces, learning, seed, stage)
     encoded = learning.encoded_table(part.trial, table, "float32")
-    stage.work.charge(fit_seconds(*encoded.X.shape, k))
+    stage.work.charge(fit_seconds(len(table), encoded.X.shape[1], k))
     model = logistic(part.trial.kernel, strength(part), None, seed)
     return part, _fitted(model, part, encoded, learning, stage)
 
