@@ -158,7 +158,9 @@ class Conjugate(Inference):
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        kernel, plan, unit = process.kernel_, process.plan_, self.weight_unit
+        kernel = process.kernel_
+        plan = process.plan_
+        unit = self.weight_unit
         if plan is None:
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
@@ -324,7 +326,8 @@ def regression_inference(
 
     `unit` is that of their weights.
     """
-    noise, counted = float(model.noise), model.weights == "counts"
+    noise = float(model.noise)
+    counted = model.weights == "counts"
     if model.n_neighbors is not None:
         return Nearest(
             noise,

@@ -92,7 +92,8 @@ def scaled_columns(kernel: Kernel, X: Any) -> Any:
 
     The result is an array (n, e) like `X`; None if there is no such kernel.
     """
-    ops, parts = ops_of(X), []
+    ops = ops_of(X)
+    parts = []
     for leaf in kernel.leaves():
         if isinstance(leaf, Stationary):
             selected = leaf._select(X)
@@ -149,7 +150,8 @@ class CellTree:
         children: list[list[int]] = []
         n_cells = 0
         # Of nodes with 0, 1, 2, ... cells, as far as there are any.
-        sizes, growing = [0.0], _node_sizes(overlap)
+        sizes = [0.0]
+        growing = _node_sizes(overlap)
         while sizes[-1] * cell_rows < len(rows):
             sizes.append(next(growing))
         # Each entry: the rows of a node, and where its number belongs.
@@ -223,7 +225,8 @@ class CellTree:
             if node < 0:
                 yield ~int(node), weight
                 continue
-            low, high = float(self.low[node]), float(self.high[node])
+            low = float(self.low[node])
+            high = float(self.high[node])
             position = rows @ self.directions[node][:, None]
             u = ((position - low) * (1.0 / (high - low))).clip(0.0, 1.0)
             share = u * u * (3.0 - 2.0 * u)
@@ -388,7 +391,8 @@ def fit_cells(
     Cells
     """
     tree, members, shares = divided_rows(kernel, rows.X, cell_rows, stream)
-    ops, k = ops_of(rows.Y), rows.n_targets
+    ops = ops_of(rows.Y)
+    k = rows.n_targets
     needed = _check_cell(len(max(members, key=len)), k, len(alphas), limit)
 
     def fitted(numbers: np.ndarray) -> _CellFit:
@@ -472,14 +476,17 @@ def _fit_cell(
     fit_intercept: bool,
 ) -> _CellFit:
     """Fit the rows of a cell with the best of the penalties."""
-    gram, copy = exact_gram(kernel, rows.X), ops_of(rows.Y).copy
+    gram = exact_gram(kernel, rows.X)
+    copy = ops_of(rows.Y).copy
     scores: Any = None
     if len(alphas) > _MAX_FACTORISED:
         path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
         alphas = alphas[[np.nanargmax(scores)]]
-    all_rows, trial_scores, best = np.arange(rows.n_rows), [], None
+    all_rows = np.arange(rows.n_rows)
+    trial_scores = []
+    best = None
     for alpha in alphas:
         solution, intercept, residuals = solve_dual(
             copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, all_rows

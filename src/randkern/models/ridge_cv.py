@@ -65,7 +65,7 @@ class _ChoosesAlpha(RidgeModel):
         super()._forget()
         forget(self, "alpha_", "best_score_", "cv_results_")
 
-    def _solve(
+    def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Choose the penalty, then solve for the weights."""
@@ -73,7 +73,9 @@ class _ChoosesAlpha(RidgeModel):
             self._choose_in_cells(rows, limit, stream)
             return
         all_rows = rows.as_arrays()
-        X, weight, ops = all_rows.X, all_rows.weight, ops_of(all_rows.X)
+        X = all_rows.X
+        weight = all_rows.weight
+        ops = ops_of(all_rows.X)
         alphas = _checked_alphas(self.alphas)
         self._check_cv()
         splits = self._splits(all_rows)
@@ -100,7 +102,8 @@ class _ChoosesAlpha(RidgeModel):
                 self._draw(X, weight, stream, Gaussian(lengthscale))
             return self._search(used, alphas, limit)
 
-        lengthscales, results = self._lengthscales(), []
+        lengthscales = self._lengthscales()
+        results = []
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
@@ -192,7 +195,10 @@ class _ChoosesAlpha(RidgeModel):
         self, rows: ArrayRows, alphas: np.ndarray, limit: int
     ) -> PrimalSearch | DualSearch:
         """Return the search with the smaller system; raise if it exceeds the memory."""
-        X, n, k, n_alphas = rows.X, rows.n_rows, rows.n_targets, len(alphas)
+        X = rows.X
+        n = rows.n_rows
+        k = rows.n_targets
+        n_alphas = len(alphas)
         advice = "Use fewer components"
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
         if self.plan_ is not None and self.plan_.n_components <= n:
@@ -311,10 +317,8 @@ class _ChoosesAlpha(RidgeModel):
             values[..., ~_on_host(seen)] = -np.inf
         weight = _on_host(weight)
         values = values if self._many_targets else values[..., 0]
-        scorer, y = (
-            check_scoring(self, self.scoring),
-            self._original_targets(original),
-        )
+        scorer = check_scoring(self, self.scoring)
+        y = self._original_targets(original)
         chosen = scored(scorer, values, y, weight, classes)
         if scale == 1:
             return np.array([chosen, chosen])
@@ -329,7 +333,8 @@ class _ChoosesAlpha(RidgeModel):
 
         if self.cv is None or self.cv == "gcv":
             return []
-        y, numbers = self._original_targets(rows.Y), np.arange(rows.n_rows)
+        y = self._original_targets(rows.Y)
+        numbers = np.arange(rows.n_rows)
         try:
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from .._validation import check_choice, check_count, check_positive
+from .deadline import Deadline
 from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .metrics import metric_of
 from .selection import Selection, select_hyperparameters
 
+# As many as a usual core does in the time that a fit of any size takes.
+_FIXED_OPERATIONS = 1e8
 # The number of features (None: the exact kernel), the seed, and which features.
 _Draw = tuple[int | None, int, str]
 
@@ -29,6 +31,7 @@ def compare(
     n_seeds: int = 3,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    began: float | None = None,
     metric: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -45,7 +48,8 @@ def compare(
     same for all. By default one penalty `alpha` is chosen per kernel. More features
     than a linear kernel has columns, and fits that would exceed `memory_limit`, are
     recorded as skipped; so are fits, except for the first, that by their operations and
-    the pace of the fit before would end after `time_limit` seconds. All kernels are
+    the pace of the fit before would end after `time_limit` seconds, which count from
+    `began`, a time by `time.perf_counter`, or from the call. All kernels are
     measured with few features before any is with more, and exact ones come last. Before
     a kernel is timed, its models are fitted once on a few rows, so that no record
     includes compilation.
@@ -76,10 +80,8 @@ def compare(
     if alpha is not None:
         check_positive("alpha", alpha)
     check_count("n_seeds", n_seeds)
-    if time_limit is not None:
-        check_positive("time_limit", time_limit)
     metric_of(metric, dataset.task)  # raises before the work, not after
-    deadline = _Deadline(time_limit)
+    deadline = Deadline(time_limit, began)
     draws: list[_Draw] = [(None, 0, "random")] * exact
     draws += [
         (size, seed, which)
@@ -112,7 +114,7 @@ def _measure_all(
     choices: Sequence[KernelChoice],
     draws: Sequence[_Draw],
     alpha: float | None,
-    deadline: _Deadline,
+    deadline: Deadline,
 ) -> dict[str, Selection]:
     """Add all records, as kernels and sizes were asked for; return hyperparameters."""
     chosen: dict[str, Selection] = {}
@@ -120,7 +122,9 @@ def _measure_all(
         fits.step(f"{choice.label}: choosing hyperparameters")
         if deadline.is_over() and chosen:
             continue
-        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
+        X = fits.data.X_train
+        y = fits.data.y_train
+        task = fits.data.task
         selected = select_hyperparameters(
             choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
         )
@@ -144,39 +148,13 @@ def _measure_all(
     return chosen
 
 
-class _Deadline:
-    """The end of a comparison, and the pace of its fits, in seconds per operation."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._limit = float("inf") if seconds is None else seconds
-        self._began, self._pace = perf_counter(), 0.0
-
-    def is_over(self) -> bool:
-        return self._left() <= 0
-
-    def reason_to_skip(self, operations: float) -> str | None:
-        """Return why a fit is not begun, or None if it ends in time at this pace."""
-        left, seconds = self._left(), self._pace * operations
-        if left <= 0:
-            return f"the time limit of {self._limit:g} s is over"
-        if seconds > left:
-            return (
-                f"it would take about {seconds:,.0f} s, and {left:,.0f} s of the time "
-                f"limit of {self._limit:g} s are left"
-            )
-        return None
-
-    def note(self, operations: float, seconds: float) -> None:
-        """Learn from a fit how fast the next ones are."""
-        self._pace = seconds / operations
-
-    def _left(self) -> float:
-        return self._limit - (perf_counter() - self._began)
-
-
 def _operations(n: int, size: int | None) -> float:
-    """Count the operations of a fit: a factorisation, of features or of rows."""
-    return n**3 / 3 if size is None or size > n else n * float(size) ** 2
+    """Count the operations of a fit: a factorisation, of features or of rows.
+
+    In the time of what does not depend on the size there could be some more.
+    """
+    rest = n**3 / 3 if size is None or size > n else n * float(size) ** 2
+    return _FIXED_OPERATIONS + rest
 
 
 def _label(choice: KernelChoice, features: str) -> str:
@@ -195,7 +173,7 @@ def _measure(
     fits: Fits,
     choice: KernelChoice,
     selected: Selection | None,
-    deadline: _Deadline,
+    deadline: Deadline,
     size: int | None,
     seed: int,
     features: str,

@@ -152,7 +152,9 @@ class _Evaluator:
         splitting: Splitting,
         n_features: int | None,
     ) -> None:
-        self.choice, self.X, self.alpha = choice, X, alpha
+        self.choice = choice
+        self.X = X
+        self.alpha = alpha
         if task == "classification":
             self.targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
         else:
@@ -174,7 +176,8 @@ class _Evaluator:
         """Return penalties and the mean squared errors over all splits."""
         if value in self.tried:
             return self.tried[value]
-        kernel, alphas = self.choice.build(value), np.array([self.alpha])
+        kernel = self.choice.build(value)
+        alphas = np.array([self.alpha])
         if self.alpha is None:
             diagonal = float(np.mean(kernel.diag(self.X[self.splits[0][0]])))
             alphas = _ALPHAS * (diagonal if diagonal > 0 else 1.0)
@@ -193,7 +196,9 @@ class _Evaluator:
         held_out: NDArray[np.intp],
         alphas: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        X, Y, X_new = self.X[training], self.targets[training], self.X[held_out]
+        X = self.X[training]
+        Y = self.targets[training]
+        X_new = self.X[held_out]
         if self.size is None:
             K = kernel(X).astype(np.float64)
             return DualPath.of(K, Y, None, alphas, True).predict(kernel(X_new, X))
@@ -219,7 +224,9 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
             exponents.append(best + 1.0)
         best = min(exponents, key=loss)
     best = min((best, best - 0.5, best + 0.5), key=loss)
-    left, middle, right = loss(best - 0.5), loss(best), loss(best + 0.5)
+    left = loss(best - 0.5)
+    middle = loss(best)
+    right = loss(best + 0.5)
     curvature = left - 2 * middle + right
     if curvature > 0:
         # At most half a step away, as the middle is the lowest of the three.

@@ -18,6 +18,7 @@ from randkern.models.dual_logistic import (
     DualWeights,
     preconditioner_rank,
 )
+from randkern.tabular.combine import mean_log_loss
 from randkern.tabular.learning import Learning, descended
 from randkern.tabular.local import (
     LEARNING_SHARE,
@@ -33,15 +34,10 @@ from randkern.tabular.logistic import (
     logistic,
     with_constant,
 )
-from randkern.tabular.model import (
-    MEMORY_LIMIT,
-    Member,
-    Table,
-    fit_quietly,
-    stopping,
-)
-from randkern.tabular.parts import Part, mean_log_loss, strength
-from randkern.tabular.search import Trial
+from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
+from randkern.tabular.parts import Part, strength
+from randkern.tabular.rows import Table
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import LOCAL_FIT_SECONDS, RATE, Stage, gram_seconds
 
 # Divisors of the penalty that few rows have chosen.
