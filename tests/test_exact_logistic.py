@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 import randkern as rk
 from randkern.models import logistic as models
 from randkern.tabular import class_rows, classifier, exact_logistic
-from randkern.tabular.exact_logistic import fit_seconds
+from randkern.tabular.exact_logistic_work import fit_seconds
 
 RNG = np.random.default_rng(0)
 N = 700

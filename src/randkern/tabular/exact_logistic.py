@@ -13,12 +13,9 @@ from scipy.special import expit, softmax
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
-from randkern.models.dual_logistic import (
-    DualLogistic,
-    DualWeights,
-    preconditioner_rank,
-)
+from randkern.models.dual_logistic import DualLogistic, DualWeights
 from randkern.tabular.combine import mean_log_loss
+from randkern.tabular.exact_logistic_work import TRIED, fit_seconds
 from randkern.tabular.learning import Learning, descended
 from randkern.tabular.local import (
     LEARNING_SHARE,
@@ -38,7 +35,7 @@ from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
 from randkern.tabular.parts import Part, strength
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import LOCAL_FIT_SECONDS, RATE, Stage, gram_seconds
+from randkern.tabular.work import LOCAL_FIT_SECONDS, Stage
 
 # Divisors of the penalty that few rows have chosen.
 _DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -46,31 +43,15 @@ _DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # those of single cells, of which a share is held out, and the number of these cells.
 _CHOOSING_ROWS, _CHOOSING_CELL_ROWS = (8000, 5000), 4000
 _HELD_SHARE, _N_CHOOSING = 0.25, 2
-# Products of a fit, for two classes and for several; operations of one with up to so
-# many columns per n²; Newton steps; and fits in all that choose a penalty.
-_PRODUCTS, _PRODUCT, _COLUMNS = (20, 45), 20.0, 8
-_STEPS, _TRIED = 8, 2.5
-# How often the Gram matrix's time until the first product.
-_GRAMS = 2
 # The most rows of a cell.
 _MAX_ROWS = 16_000
-
-
-def fit_seconds(n: int, n_columns: int, n_classes: int, n_fits: float = 1.0) -> float:
-    """Return the work of fits to n rows that start from each other."""
-    several = n_classes > 2
-    k = n_classes if several else 1
-    product = math.ceil(k / _COLUMNS) * _PRODUCT * float(n) ** 2
-    preparing = _STEPS * 2.0 * n * preconditioner_rank(n, 1) ** 2
-    operations = n_fits * (_PRODUCTS[several] * product + preparing)
-    return _GRAMS * gram_seconds(n, n_columns) + operations / RATE
 
 
 def all_seconds(n: int, n_columns: int, n_classes: int, n_held: int) -> float:
     """Return the work of choosing the penalty with held-out rows, and of the fit."""
     m = min(n, _CHOOSING_ROWS[n_classes > 2] + n_held)
     # With two kernels.
-    choosing = 2 * fit_seconds(m, n_columns, n_classes, _TRIED)
+    choosing = 2 * fit_seconds(m, n_columns, n_classes, TRIED)
     return choosing + fit_seconds(n, n_columns, n_classes)
 
 
@@ -116,7 +97,7 @@ def _with_best_penalty(
     """
     for piece in pieces:
         n, n_columns = piece.table.X.shape
-        stage.work.charge(fit_seconds(n, n_columns, n_classes, _TRIED))
+        stage.work.charge(fit_seconds(n, n_columns, n_classes, TRIED))
     fits = [_Penalties(part, piece, seed) for piece in pieces]
     held = [piece.table.take(np.arange(piece.n_held)) for piece in pieces]
     labels = np.concatenate([rows.labels for rows in held])
@@ -215,7 +196,7 @@ def fit_all_in_cells(
     trial = learned_in_cells(trials, U, learning, learn, Stream(seed))
     m, _ = within(stage.left)
     m = min(m, _CHOOSING_CELL_ROWS)
-    choosing = 2 * _N_CHOOSING * fit_seconds(m, n_columns, k, _TRIED)
+    choosing = 2 * _N_CHOOSING * fit_seconds(m, n_columns, k, TRIED)
     rows, seconds = within(max(stage.left - choosing, MIN_SHARE * stage.work.limit))
     if seconds + choosing <= stage.left:
         generator = Stream(seed).child("choosing").generator()
