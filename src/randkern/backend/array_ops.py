@@ -90,13 +90,13 @@ class ArrayOps:
         """Return the indices of the nonzero entries of a vector."""
         return self.xp.nonzero(values)[0]
 
-    def largest(self, values):
+    def largest_or_zero(self, values):
         """Return the largest value, or 0 if none is positive, as a float."""
         return max(float(self.xp.max(values)), 0.0) if 0 not in values.shape else 0.0
 
     def largest_code(self, codes):
         """Return the largest category code, or the largest known one."""
-        return self.largest(codes)
+        return self.largest_or_zero(codes)
 
     def precision(self, dtype):
         """Return the distance from 1 to the next number of a dtype."""
@@ -112,7 +112,7 @@ class ArrayOps:
             return float(self.xp.mean(values))
         # Powers of 2 keep products of large values and weights from overflowing.
         size, unit = (
-            2.0 ** (math.frexp(self.largest(abs(part)))[1] - 1)
+            2.0 ** (math.frexp(self.largest_or_zero(abs(part)))[1] - 1)
             for part in (values, weights)
         )
         weights = weights / unit

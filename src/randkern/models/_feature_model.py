@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
@@ -232,14 +232,15 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     @property
     def _many_targets(self) -> bool:
+        """Whether results have an axis of targets, or of classes."""
         return self._n_outputs is not None
 
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (n, k) of rows, or (n,) for one target."""
+    def _drop_single_target(self, weights: np.ndarray) -> np.ndarray:
+        """Return values (n, k), or (n,) for a vector of targets."""
         return weights if self._many_targets else weights[:, 0]
 
-    def _transposed(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (D, k) of features as (k, D), or (D,) for one target."""
+    def _as_coef(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (D, k) of features as (k, D), or as (D,) for one vector."""
         return weights.T if self._many_targets else weights[:, 0]
 
     def _values(self, X: Any) -> Any:
@@ -267,7 +268,10 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """
         if hasattr(self, "cells_"):
             check_same_device(X, self.X_fit_)
-            return self._shaped(self.cells_.predict(self.X_fit_, X)) + self.intercept_
+            return (
+                self._drop_single_target(self.cells_.predict(self.X_fit_, X))
+                + self.intercept_
+            )
         weights = self._model_weights
         if moved and self.plan_ is not None:
             weights = ops_of(X).float64_like(weights, X)
@@ -291,6 +295,18 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "cells_")
         return any(hasattr(self, name) for name in fitted)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from super()._facts()
+        if self.plan_ is None:
+            yield "kernel values", "exact"
+        else:
+            kind = "landmarks" if self.features == "nystrom" else "random features"
+            yield kind, f"{self.plan_.n_components:,}"
+        if hasattr(self, "alpha_"):
+            yield "penalty α", f"{self.alpha_:.4g}"
+        if hasattr(self, "noise_"):
+            yield "noise variance", f"{self.noise_:.4g}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

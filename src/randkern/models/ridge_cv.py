@@ -94,7 +94,7 @@ class _ChoosesAlpha(RidgeModel):
         # The same scale for all targets, which preserves the mean of their errors.
         scale = _scale_of(original.Y)
         original = original.rescaled(0.0, scale)
-        used = self._shifted(original)
+        used = self._shift_targets(original)
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
@@ -130,7 +130,7 @@ class _ChoosesAlpha(RidgeModel):
                 "features='local' chooses the penalty of each cell by the squared "
                 "error of leave-one-out predictions; use scoring=None and cv=None."
             )
-        cells = self._fit_cells(self._shifted(rows), alphas, limit, stream)
+        cells = self._fit_cells(self._shift_targets(rows), alphas, limit, stream)
         self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
         self.cv_results_ = {
             "param_alpha": alphas,
@@ -150,12 +150,12 @@ class _ChoosesAlpha(RidgeModel):
             alphas = np.array([self.alpha_])
             search = DualSearch(gram, rows, alphas, self.fit_intercept)
         sample = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(self.alpha_, sample)
+        solution, intercept, residuals = search.solve(self.alpha_, sample)
         numbers = sample.numbers
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
             numbers = merged.first[numbers]
-        self._keep_left_out(numbers, sample.rows.Y, left * scale, sample.weight)
+        self._store_residuals(numbers, sample.rows.Y, residuals * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -319,13 +319,13 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        chosen = scored(scorer, values, y, weight, classes)
+        score = scored(scorer, values, y, weight, classes)
         if scale == 1:
-            return np.array([chosen, chosen])
+            return np.array([score, score])
         with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
         # Ratios of squares that overflow, such as R², are those of rescaled targets.
-        return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
+        return np.array([score, np.where(np.isnan(reported), score, reported)])
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""

@@ -201,10 +201,14 @@ class _Evaluator:
         X_new = self.X[held_out]
         if self.size is None:
             K = kernel(X).astype(np.float64)
-            return DualPath.of(K, Y, None, alphas, True).predict(kernel(X_new, X))
+            return DualPath.of(K, Y, None, alphas, fit_intercept=True).predict(
+                kernel(X_new, X)
+            )
         features = randkern.RandomFeatures(kernel, self.size, random_state=0).fit(X)
         Z = features.transform(X).astype(np.float64)
-        path = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)
+        path = PrimalPath.of(
+            NormalEquations.of_features(Z, Y), alphas, fit_intercept=True
+        )
         return path.predict(features.transform(X_new))
 
 

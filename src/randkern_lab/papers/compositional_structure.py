@@ -403,9 +403,9 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
     """Return the scores of ridge by penalty, row and target."""
     Z, Z_new = Z.astype(np.float64), Z_new.astype(np.float64)
     if Z.shape[1] > len(Z):
-        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, True)
+        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, fit_intercept=True)
         return np.asarray(dual.predict(Z_new @ Z.T))
-    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, True)
+    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, fit_intercept=True)
     return np.asarray(path.predict(Z_new))
 
 
