@@ -151,17 +151,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows, and so it is for two classes of
-    more rows, up to about 20,000 at the default budget: products with the kernel of all
-    rows then replace its factor (see :class:`~randkern.KernelLogistic`), kernels are
-    learned further from the rows of single cells, and rows that are held out until the
-    last fit choose the penalty and the temperature. With still more rows or classes,
-    Nyström features replace the kernel, with a penalty that rows outside the fit
-    choose. Beside this fit stands least squares with the exact kernel in overlapping
-    cells (``features="local"`` of :class:`~randkern.KernelRidgeClassifier`), for which
-    kernels are learned further from the rows of single cells; up to 2,500 rows, held
-    out from both, weight the two and set the temperature. With `groups` or `time` there
-    are landmarks alone.
+    Up to 8,000 rows the kernel is exact if time allows, and so it is for more rows, up
+    to about 16,000 of at most eight classes at the default budget: products with the
+    kernel of all rows then replace its factor (see
+    :class:`~randkern.KernelLogistic`), kernels are learned further from the rows of
+    single cells, and rows that are held out until the last fit choose the penalty and
+    the temperature. With still more rows, logistic regression has the exact kernel in
+    overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`), with
+    a kernel and a penalty that rows of single cells choose. Beside it stands a fit with
+    Nyström features; up to 2,500 rows, held out from both, weight the two and set the
+    temperature. With `groups` or `time`, kernels are not learned from single cells, and
+    beyond what one exact kernel bears there are landmarks alone.
 
     References
     ----------
