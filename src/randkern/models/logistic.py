@@ -361,6 +361,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         """Return the minimiser of the loss, or the weights when a callback stops.
 
         After `patience` iterations second derivatives are computed, never if it is 0.
+        Gradients are scaled to order one: with an enormous C their squares overflow.
         """
         ops = ops_of(loss.features.like)
         start = loss.start()
@@ -369,7 +370,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.n_iter_ = 0
         if largest < _VANISHING:
             return start - gradient
-        # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
         scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
         tolerance = self.tol * largest / unit
