@@ -23,7 +23,7 @@ MIN_LANDMARKS = 500
 # fits.
 _MAX_HELD, _MAX_APART = 4000, 2500
 # The largest share of the time for the exact kernel of many rows.
-_EXACT_SHARE = 0.4
+_EXACT_SHARE = 0.5
 # Share of the time in which the fewest landmarks must fit the rows that are used.
 _MIN_FIT_SHARE = 0.3
 
@@ -61,9 +61,9 @@ class RowSplit:
 def is_exact(rows: Rows | Table, n_classes: int, work: Work) -> bool:
     """Return whether the exact kernel is fitted to all of many rows."""
     n = len(rows)
-    if not are_many(n) or n_classes > 2 or rows.folds is not None:
+    if not are_many(n):
         return False
-    seconds = all_seconds(n, rows.X.shape[1], n_held_of(n))
+    seconds = all_seconds(n, rows.X.shape[1], n_classes, n_held_of(n))
     return n <= MAX_ITERATED and seconds <= _EXACT_SHARE * work.limit
 
 
