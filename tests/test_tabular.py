@@ -1084,7 +1084,7 @@ def test_lengthscales_are_adapted_to_more_rows():
         table = rows_module.Table(X, Y, weight)
         kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
         fits = [
-            model.fit_tail(*pair, table)
+            exact_ridge.fit_tail(*pair, table)
             for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
         ]
         late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
@@ -1100,7 +1100,7 @@ def test_lengthscales_are_adapted_to_more_rows():
 def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
     plan_search(monkeypatch, first_rows=150, max_rows=150)
     seen = []
-    fit_tail = model.fit_tail
+    fit_tail = exact_ridge.fit_tail
 
     def seeing(kernel, alpha, table):
         seen.append(len(table))
