@@ -1073,27 +1073,39 @@ def test_several_targets():
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
 
 
-def test_lengthscales_are_adapted_to_more_rows():
+def test_lengthscales_are_adapted_to_more_rows(monkeypatch):
     rng = np.random.default_rng(9)
     X = rng.uniform(-2, 2, size=(900, 2))
     Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(900, 1))
-    weight = np.ones(900)
-    model_ = exact_ridge.VALIDATION_ROWS
-    exact_ridge.VALIDATION_ROWS = 300
-    try:
-        table = rows_module.Table(X, Y, weight)
-        kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
-        fits = [
-            exact_ridge.fit_tail(*pair, table)
-            for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
-        ]
-        late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
-    finally:
-        exact_ridge.VALIDATION_ROWS = model_
+    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 300)
+    table = rows_module.Table(X, Y, np.ones(900))
+    kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
+    fits = [
+        exact_ridge.fit_tail(*pair, table)
+        for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
+    ]
+    late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
     assert kernel.lengthscale < 1.5
     errors = [np.sqrt(np.mean(fit.residuals**2)) for fit in fits]
     assert errors[1] < 0.3 * errors[0]
     assert late[0].lengthscale == 3.0
+
+
+def test_kernels_with_infinite_residuals_are_no_better(monkeypatch):
+    """Leverages that round to 1 leave a row out at an infinite error."""
+    fit_tail = exact_ridge.fit_tail
+
+    def failing(kernel, alpha, table):
+        fit = fit_tail(kernel, alpha, table)
+        fit.residuals[::2] *= np.inf if kernel.lengthscale != 3.0 else 1.0
+        return fit
+
+    monkeypatch.setattr(exact_ridge, "fit_tail", failing)
+    X = np.random.default_rng(9).uniform(-2, 2, size=(300, 2))
+    table = rows_module.Table(X, np.sin(6 * X[:, :1]), np.ones(300))
+    with np.errstate(all="raise", under="ignore"):
+        kernel, _ = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
+    assert kernel.lengthscale == 3.0
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
