@@ -107,6 +107,20 @@ def test_more_rows_are_fitted_in_cells(many, monkeypatch, n_classes):
     assert np.mean(model.predict(X[N:]) == labels[N:]) > 0.7
 
 
+def test_classes_of_one_row_are_fitted(many, monkeypatch):
+    """Rows that are held out have no class that the others lack."""
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
+    labels = LABELS[:N].astype(object)
+    labels[:20] = [f"rare {i}" for i in range(20)]
+    model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels)
+    _, n_held, n_fitted = model.model_.held_out
+    assert n_held < N // 8 and n_held + n_fitted == N
+    for member in model.model_.members:
+        assert len(member.fit.classes_) == 22
+    assert model.predict_proba(X[N:]).shape == (N, 22)
+    assert "one of each rare class" in model.model_.explain()
+
+
 def test_work_of_several_classes():
     """A product with the kernel reads it once for all of eight columns."""
     two, four, nine = (fit_seconds(10_000, 10, k) for k in (2, 4, 9))

@@ -130,7 +130,9 @@ class DualLogistic:
         while True:
             slopes = derivatives(at.values, self.signs)[1]
             gradient = at.weights + strength[:, None] * slopes
-            bound = 0.5 * float((gradient * self._product(gradient)).sum()) / value
+            bound = (
+                0.5 * float((gradient * self.operator.product(gradient)).sum()) / value
+            )
             n_iter += 1
             at = DualWeights(at.weights, at.values, n_iter, bound)
             if bound <= tol or n_iter >= max_iter or is_stopped:
@@ -150,9 +152,6 @@ class DualLogistic:
             at = after
             value = lower
             is_stopped = report(after.weights)
-
-    def _product(self, V: np.ndarray) -> np.ndarray:
-        return self.operator.product(V)
 
     def _objective(self, at: DualWeights, strength: np.ndarray) -> float:
         losses = derivatives(at.values, self.signs)[0]
@@ -179,7 +178,7 @@ class DualLogistic:
             square = float((residual * conditioned).sum())
             direction = conditioned + square / before * direction
             along = curvature.times(direction)
-            change = self._product(along)
+            change = self.operator.product(along)
             n_iter += 1
             product = direction + curvature.transposed_times(change)
             length = square / float((direction * product).sum())

@@ -243,6 +243,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted=not are_equal(weight),  # zeros are passed too
             unit=rows.unit,
             temperature=self.temperature_,
+            note=split.note,
             texts=self._texts,
             scores=self._scores,
         )
