@@ -350,12 +350,12 @@ def test_help_loads_nothing_that_takes_long(arguments):
 
 
 def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
-    study = importlib.import_module("randkern.study.compare")
+    deadline = importlib.import_module("randkern.study.deadline")
     given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
     whole = run(app, *given)
     assert "skipped" not in whole.output
     clock = itertools.count(0, 4)  # seconds for each look at the clock
-    monkeypatch.setattr(study, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(deadline, "perf_counter", lambda: next(clock))
     result = run(app, *given, "--time-limit", 12)
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -368,23 +368,23 @@ def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
 
 
 def test_a_fit_that_would_end_late_is_not_begun():
-    from randkern.study.compare import _Deadline, _operations
+    from randkern.study.deadline import Deadline, operations_of
 
-    deadline = _Deadline(100.0)
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
-    deadline.note(_operations(10_000, 1000), 1.0)  # 1e10 operations in a second
-    assert deadline.reason_to_skip(_operations(10_000, 3000)) is None  # 9 seconds
+    deadline = Deadline(100.0)
+    assert deadline.reason_to_skip(operations_of(10_000, None)) is None  # unknown pace
+    deadline.note(operations_of(10_000, 1000), 1.0)  # 1e10 operations in a second
+    assert deadline.reason_to_skip(operations_of(10_000, 3000)) is None  # 9 seconds
     # 10¹² / 3 operations take 33 seconds, 27 times as many 900.
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None
+    assert deadline.reason_to_skip(operations_of(10_000, None)) is None
     assert "about 900 s, and 100 s of" in deadline.reason_to_skip(
-        _operations(30_000, None)
+        operations_of(30_000, None)
     )
-    assert _Deadline(None).reason_to_skip(1e300) is None
+    assert Deadline(None).reason_to_skip(1e300) is None
 
 
 @pytest.mark.parametrize("limit", ["inf", "nan", "0"])
 def test_time_limits_are_finite(app, limit):
-    for command in (("fit", "x.csv", "--target", "y"), ("compare",)):
+    for command in (("fit", "x.csv", "--target", "y"), ("compare",), ("tune",)):
         result = run(app, *command, "--time-limit", limit)
         assert result.exit_code == 2
         assert "--time-limit" in result.output and "bug" not in result.output

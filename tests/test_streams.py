@@ -551,7 +551,7 @@ def test_targets_of_any_size(scale, solver, streamed, table):
     np.testing.assert_allclose(mixed, expected, rtol=1e-4, atol=1e-4 * size)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
+@pytest.mark.parametrize("scale", [1e-90, 1e90])
 def test_targets_of_any_size_of_the_exact_kernel(scale, table):
     X, y = table
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver=PCG(tol=1e-9))

@@ -54,14 +54,7 @@ def command(
     ] = 3,
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            callback=options.finite,
-            help="Seconds, after which no fit begins; what is skipped is said.",
-        ),
-    ] = 120,
+    time_limit: options.StudyTimeLimit = 120,
     save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")

@@ -137,6 +137,14 @@ MemoryLimit = Annotated[
     str | None,
     typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
 ]
+StudyTimeLimit = Annotated[
+    float,
+    typer.Option(
+        min=1,
+        callback=finite,
+        help="Seconds, after which no fit begins; what is skipped is said.",
+    ),
+]
 
 
 def table_format(

@@ -70,6 +70,7 @@ def command(
     ] = 20,
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
+    time_limit: options.StudyTimeLimit = 120,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
     ] = 0,
@@ -99,6 +100,7 @@ def command(
         validation=int(validation) if validation.isdecimal() else validation,
         n_trials=trials if optuna else None,
         memory_limit=options.parse_bytes(memory_limit),
+        time_limit=time_limit,
         random_state=seed,
         metric=metric,
     )

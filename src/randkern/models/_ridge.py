@@ -110,9 +110,7 @@ class KernelRidge(RidgeModel):
     def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
-        # For arrays, the unit is that of the largest weight.
-        unit = None if rows.in_memory else rows.survey().weight_unit
-        statistics = rows.reduce(normal_equations_of, self._plan, unit)
+        statistics = rows.reduce(normal_equations_of, self._plan)
         solution, intercept = self._solve_primal(statistics, overwrite=True)
         sample = self._sample_left_out(rows)
         left = statistics.left_out(
@@ -173,10 +171,7 @@ class KernelRidge(RidgeModel):
     def _fit_iteratively(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve for weights without forming a matrix.
-
-        Targets are rescaled if their squares leave the range of floats.
-        """
+        """Solve for weights without forming a matrix."""
         if self.plan_ is None:
             self.X_fit_ = rows.as_arrays().X
         checkpoint = None
@@ -187,16 +182,7 @@ class KernelRidge(RidgeModel):
                 identity={"sums": rows.reduce(sums_of_rows)},
                 tolerances={"sums": SAME_SUMS},
             )
-        rows, scale = rows.within_range()
-
-        def rescaled(numbers: Any) -> Any:
-            return numbers * ops_of(numbers).float64_like(scale, numbers)
-
-        def weights_of(value: Any) -> tuple[Any, Any]:
-            weights, intercept = system.operator.weights_of(value)
-            return rescaled(weights), rescaled(intercept)
-
-        report.begin(lambda value: self._fitted(*weights_of(value)))
+        report.begin(lambda value: self._fitted(*system.operator.weights_of(value)))
         ridge = IterativeRidge(
             self.kernel_,
             self.plan_,
@@ -215,9 +201,8 @@ class KernelRidge(RidgeModel):
         left = system.left_out(solution)
         if left is not None:
             sample = system.probed.sample
-            Y, left = rescaled(sample.rows.Y), rescaled(left)
-            self._keep_left_out(sample.numbers, Y, left, sample.weight)
-        weights, intercept = weights_of(solution.value)
+            self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
+        weights, intercept = system.operator.weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)
 

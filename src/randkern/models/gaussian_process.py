@@ -361,12 +361,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             normalize=self.normalize_y,
             robust=stream.child("units") if self.likelihood == "student-t" else None,
         )
-        limit, unit = self._memory_for(rows), rows.survey().weight_unit
+        limit = self._memory_for(rows)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
-        self._inference = regression_inference(self, rows, unit, stream)
+        self._inference = regression_inference(self, rows, stream)
         self._infer(rows, drawn_from, stream, limit, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])

@@ -114,9 +114,8 @@ class System:
 
     def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
         """Return the solution of the solver."""
-        shift = self.alpha / self.operator.weight_unit
         return self.solver.solve(
-            self.solver.init(self.operator, shift),
+            self.solver.init(self.operator, self.alpha),
             self.rhs,
             callback=callback,
             checkpoint=checkpoint,
@@ -172,8 +171,7 @@ class IterativeRidge:
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        unit = rows.survey().weight_unit
-        return ProbedRows.of(rows, self.labelled, unit, generator)
+        return ProbedRows.of(rows, self.labelled, generator)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
@@ -195,16 +193,15 @@ class IterativeRidge:
             plan.raw,
             self.limit - fixed,
             compress=solver.is_coarse,
-            weight_unit=statistics.weight_unit,
             block_rows=at_once,
         )
         center = self.fit_intercept
         operator = FeatureOperator(features, statistics, center, self.stream, plan)
-        rhs, unit = operator.right_hand_side(), operator.weight_unit
+        rhs = operator.right_hand_side()
         loss = Loss(
             operator.loss_without_features,
-            spread=statistics.spread / unit,
-            cap=_loss_cap(statistics, center) / unit,
+            spread=statistics.spread,
+            cap=_loss_cap(statistics, center),
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
@@ -240,9 +237,7 @@ class IterativeRidge:
         probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
-        features = FeatureMatrix(
-            rows, self.plan, weight_unit=statistics.weight_unit, block_rows=at_once
-        )
+        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
         operator = FeatureBatches(features, statistics, self.fit_intercept, self.stream)
         operator.spare_bytes = self.limit - needed
         if self.fit_intercept:
@@ -282,7 +277,7 @@ class IterativeRidge:
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
         arguments = {
-            "sizes": np.sqrt(sizes / operator.weight_unit),
+            "sizes": np.sqrt(sizes),
             "companions": operator.probes(probed),
         }
         rhs = operator.right_hand_side()
@@ -300,21 +295,18 @@ class StreamingFit:
     ):
         self._plan, self._stream, self._solver = plan, stream, solver
         batches = self._batches(rows, rows.survey())
-        self._unit = batches.weight_unit
-        self._state = solver.init(batches, alpha / self._unit)
+        self._state = solver.init(batches, alpha)
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
-        features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
+        features = FeatureMatrix(rows, self._plan)
         return FeatureBatches(features, statistics, False, self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""
         statistics = rows.survey()
-        # Weights have the unit of the first batch.
-        statistics = replace(statistics, largest_weight=self._unit)
         fit = copy.copy(self)
-        total = self._state.weight_sum + statistics.weight_sum / self._unit
+        total = self._state.weight_sum + statistics.weight_sum
         fit._state = replace(self._state, weight_sum=total)
         return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
 

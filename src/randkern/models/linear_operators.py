@@ -34,9 +34,9 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards. Features have weights in the
-    unit of the statistics; `plan` is that of z, if they are its raw columns. Without
-    `center`, z̄ is 0. The stream seeds the sample of rows behind the preconditioner.
+    Arrays of D rows are on the device of sums over shards. `plan` is that of z, if the
+    features are its raw columns. Without `center`, z̄ is 0. The stream seeds the sample
+    of rows behind the preconditioner.
     """
 
     def __init__(
@@ -54,8 +54,7 @@ class FeatureOperator:
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
-        self.weight_unit = statistics.weight_unit
-        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.weight_sum = statistics.weight_sum
         self.size, self.n_targets = features.plan.n_components, features.n_targets
         self.feature_sum = ops_of(like).float64_zeros(self.size, like)
         # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
@@ -64,7 +63,7 @@ class FeatureOperator:
         if not center:
             squares = statistics.moments.all_squares
             self.means = np.zeros_like(self.means)
-        self.loss_without_features = squares / self.weight_unit
+        self.loss_without_features = squares
 
     def right_hand_side(self) -> Array:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
@@ -93,7 +92,7 @@ class FeatureOperator:
     def _weighted(self, probed: ProbedRows) -> Array:
         if probed.sample.rows.weight is None:
             return probed.probes
-        return probed.probes * (probed.sample.rows.weight / self.weight_unit)[:, None]
+        return probed.probes * probed.sample.rows.weight[:, None]
 
     def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
@@ -229,7 +228,7 @@ def _product(features: FeatureMatrix, V: Array) -> Any:
 class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
-    w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
+    w are the weights of the rows, and s the normalised ones w/Σw
     with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
     tiles, in the dtype and on the device of the rows. As many tiles as `cache_bytes`
     allow are cached, the others are recomputed for every product. The stream seeds the
@@ -246,9 +245,8 @@ class KernelOperator:
     ):
         self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
         X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
-        self.X, self.weight_unit = X, statistics.weight_unit
+        self.X = X
         ops = self._ops = ops_of(X)
-        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
         mean = statistics.target_mean

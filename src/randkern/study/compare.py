@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from .._validation import check_choice, check_count, check_positive
+from .deadline import Deadline, operations_of
 from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .metrics import metric_of
@@ -79,7 +79,7 @@ def compare(
     if time_limit is not None:
         check_positive("time_limit", time_limit)
     metric_of(metric, dataset.task)  # raises before the work, not after
-    deadline = _Deadline(time_limit)
+    deadline = Deadline(time_limit)
     draws: list[_Draw] = [(None, 0, "random")] * exact
     draws += [
         (size, seed, which)
@@ -112,7 +112,7 @@ def _measure_all(
     choices: Sequence[KernelChoice],
     draws: Sequence[_Draw],
     alpha: float | None,
-    deadline: _Deadline,
+    deadline: Deadline,
 ) -> dict[str, Selection]:
     """Add all records, as kernels and sizes were asked for; return hyperparameters."""
     chosen: dict[str, Selection] = {}
@@ -144,41 +144,6 @@ def _measure_all(
     return chosen
 
 
-class _Deadline:
-    """The end of a comparison, and the pace of its fits, in seconds per operation."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._limit = float("inf") if seconds is None else seconds
-        self._began, self._pace = perf_counter(), 0.0
-
-    def is_over(self) -> bool:
-        return self._left() <= 0
-
-    def reason_to_skip(self, operations: float) -> str | None:
-        """Return why a fit is not begun, or None if it ends in time at this pace."""
-        left, seconds = self._left(), self._pace * operations
-        if left <= 0:
-            return f"the time limit of {self._limit:g} s is over"
-        if seconds > left:
-            return (
-                f"it would take about {seconds:,.0f} s, and {left:,.0f} s of the time "
-                f"limit of {self._limit:g} s are left"
-            )
-        return None
-
-    def note(self, operations: float, seconds: float) -> None:
-        """Learn from a fit how fast the next ones are."""
-        self._pace = seconds / operations
-
-    def _left(self) -> float:
-        return self._limit - (perf_counter() - self._began)
-
-
-def _operations(n: int, size: int | None) -> float:
-    """Count the operations of a fit: a factorisation, of features or of rows."""
-    return n**3 / 3 if size is None or size > n else n * float(size) ** 2
-
-
 def _label(choice: KernelChoice, features: str) -> str:
     return choice.label + ", landmarks" * (features == "nystrom")
 
@@ -195,7 +160,7 @@ def _measure(
     fits: Fits,
     choice: KernelChoice,
     selected: Selection | None,
-    deadline: _Deadline,
+    deadline: Deadline,
     size: int | None,
     seed: int,
     features: str,
@@ -205,7 +170,7 @@ def _measure(
     doing = "exact" if size is None else f"{size:,} features, seed {seed}"
     fits.step(f"{label}: {doing}")
     note: dict[str, Any] = {"kernel": label, "n_components": size}
-    operations = _operations(len(fits.data.X_train), size)
+    operations = operations_of(len(fits.data.X_train), size)
     reason = deadline.reason_to_skip(operations)
     if not fits.records:  # one fit is never skipped, so that there is a model to save
         reason = None

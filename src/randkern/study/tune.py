@@ -19,6 +19,7 @@ import randkern
 
 from .._extras import import_extra
 from .._validation import check_count, check_positive
+from .deadline import Deadline, operations_of
 from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .metrics import metric_of
@@ -45,6 +46,7 @@ def tune(
     validation: str | int = "loo",
     n_trials: int | None = None,
     memory_limit: int | str | None = None,
+    time_limit: float | None = None,
     random_state: int = 0,
     metric: str | None = None,
     progress: Progress | None = None,
@@ -67,7 +69,10 @@ def tune(
     :data:`.metrics.METRICS`, defines the validation error, by default the test error;
     where larger values are better it is minus the value. Leave-one-out has no
     probabilities: the log loss, and the AUC of more than two classes, are refused. Fits
-    that would exceed `memory_limit` are recorded as skipped.
+    that would exceed `memory_limit` are recorded as skipped; so are settings, except
+    for the first, that at the pace of the one before would end after `time_limit`
+    seconds. Every kernel has an equal share of the time that is left, and the middle of
+    a grid comes first.
 
     The results, which are JSON-compatible, have ``records`` (``kernel``,
     ``hyperparameters``, ``validation_error``), ``settings`` (one per decomposition:
@@ -85,22 +90,30 @@ def tune(
     if n_trials is not None:
         check_count("n_trials", n_trials)
         import_extra("optuna", "a search by trials", "tune")
+    if time_limit is not None:
+        check_positive("time_limit", time_limit)
+    deadline = Deadline(time_limit)
     options = {
         "n_components": n_components,
         "validation": validation,
         "n_trials": n_trials,
         "memory_limit": memory_limit,
+        "time_limit": time_limit,
         "random_state": random_state,
         "metric": metric,
     }
     search = _Search(dataset, grid, options, progress)
     settings = [(choice, search.settings_of(choice)) for choice in choices]
     search.total = sum(1 + n for _, (n, _) in settings)
-    for choice, (_, values) in settings:
+    for index, (choice, (_, values)) in enumerate(settings):
         search.compile([search.ridge_of(choice.build(1.0), search=True)])
+        part = deadline.part(len(settings) - index)
         for value in values:
-            search.score(choice, value)
+            search.score(choice, value, part)
         search.conclude(choice)
+    if n_trials is None:  # in the order of the grid
+        for entries in (search.settings, search.records):
+            entries.sort(key=partial(_place, choices))
     search.step("done")
     arguments = {"kernels": [choice.label for choice in choices]}
     results = search.results(
@@ -112,6 +125,16 @@ def tune(
     )
     results["dataset"]["validation"] = search.described
     return results
+
+
+def _place(
+    choices: Sequence[KernelChoice], entry: Mapping[str, Any]
+) -> tuple[int, float]:
+    """Return the number of the kernel of an entry, and its lengthscale or bias."""
+    labels = [choice.label for choice in choices]
+    index = labels.index(entry["kernel"])
+    opens = choices[index].opens
+    return index, entry["hyperparameters"][opens] if opens is not None else 0.0
 
 
 def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -221,7 +244,10 @@ class _Search(Fits):
         n_trials = self.options["n_trials"]
         values = self.grid.values(choice, self.data.X_train)
         if n_trials is None or choice.opens is None:
-            return len(values), values
+            # From the middle outwards, so that a deadline cuts the ends.
+            middle = (len(values) - 1) / 2
+            order = sorted(range(len(values)), key=lambda index: abs(index - middle))
+            return len(values), [values[index] for index in order]
         positive = [value for value in values if value]
         if not positive or positive[0] == positive[-1]:
             raise ValueError(
@@ -247,7 +273,9 @@ class _Search(Fits):
         finally:
             optuna.logging.set_verbosity(verbosity)
 
-    def score(self, choice: KernelChoice, value: float | None) -> None:
+    def score(
+        self, choice: KernelChoice, value: float | None, deadline: Deadline
+    ) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
         doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
         self.step(choice.label + doing)
@@ -256,6 +284,12 @@ class _Search(Fits):
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
+        self.least_error = None
+        operations = operations_of(len(self.data.X_train), self.options["n_components"])
+        reason = deadline.reason_to_skip(operations) if self.records else None
+        if reason is not None:
+            self.skip({"kernel": choice.label, "hyperparameters": named}, reason)
+            return
         model = self.ridge_of(choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
@@ -264,9 +298,10 @@ class _Search(Fits):
             or make_scorer(test_error, greater_is_better=False, task=self.data.task),
         )
         seconds = self._fitted(model, choice, named)
-        self.least_error = None if seconds is None else -model.best_score_
         if seconds is None:
             return
+        self.least_error = -model.best_score_
+        deadline.note(operations, seconds)
         self.settings.append(
             {
                 "kernel": choice.label,
