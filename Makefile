@@ -112,12 +112,14 @@ random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
 	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are; data sets
-# lie in RANDKERN_DATA.
+# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are, the oldest
+# first; HOURS=1 those that fit in. An interrupted run continues. Data sets lie in
+# RANDKERN_DATA.
 RERUN ?=
+HOURS ?=
 records: $(VENV)/test.stamp ## stale records and what they cost; RERUN=stale makes them again
 	$(BIN)/python -m randkern_lab.records benchmarks $(filter-out stale,$(RERUN)) \
-	    $(if $(RERUN),--rerun)
+	    $(if $(RERUN),--rerun) $(if $(HOURS),--hours $(HOURS))
 
 numbers: $(VENV)/test.stamp ## write the measured numbers of README and docs from the records
 	$(BIN)/python -m randkern_lab.render

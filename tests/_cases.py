@@ -15,7 +15,7 @@ from randkern.kernels import Kernel
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
 from randkern.plan import Group, Plan, evaluate
-from randkern.projections import Antithetic
+from randkern.projections import Antithetic, NormalDistribution, projection_class
 
 # Rows 0 and 1 are parallel, 0 and 2 orthogonal, 3 is zero. Columns 2 and 3
 # hold few values, so that categorical kernels find some rows equal: 0 and 2
@@ -143,7 +143,10 @@ STREAM = Stream(20_240_607)
 def admits(projection: str, case: Case) -> bool:
     """Tell whether every leaf of the kernel has draws of this projection."""
     unrotated = (rk.Laplacian, rk.Cauchy, rk.Polynomial)
-    return projection not in ("orthogonal", "structured") or not any(
+    suits_all = not projection_class(
+        projection, 1, 1, NormalDistribution()
+    ).needs_rotation_invariance
+    return suits_all or not any(
         isinstance(leaf, unrotated) for leaf in case.kernel.leaves()
     )
 

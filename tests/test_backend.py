@@ -249,6 +249,17 @@ def test_squared_distances(dtype, n, m):
     assert sides_untouched(full, m)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_distances_of_few_rows_load_no_compiled_code(dtype, monkeypatch):
+    monkeypatch.setattr(pairwise, "squared_distances", None)
+    rng = np.random.default_rng(18)
+    X, Y = (rng.normal(size=(n, 40)).astype(dtype) for n in (3, 500))
+    distances = pairwise.scaled_squared_distances(X, Y, 0.5, False)
+    expected = 0.25 * ((X[:, None] - Y) ** 2).sum(axis=2)
+    assert distances.dtype == dtype
+    np.testing.assert_allclose(distances, expected, rtol=40 * np.finfo(dtype).eps)
+
+
 # Products.
 
 

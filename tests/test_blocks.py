@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from randkern import RowBlocks
 from randkern.data import RowBlock, row_blocks, rows_within
-from randkern.data.training_data import default_block_rows
+from randkern.data.sources import default_block_rows
 from randkern.exceptions import DataFileError
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import randkern
 from randkern import cli
+from randkern.cli.console import start_of_process
 from randkern.cli.options import parse_alpha, parse_sizes
 
 QUICK = ("--kernels", "gaussian", "--n-components", "5,20", "--seeds", "2")
@@ -350,13 +351,15 @@ def test_help_loads_nothing_that_takes_long(arguments):
 
 
 def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
-    deadline = importlib.import_module("randkern.study.deadline")
+    study = importlib.import_module("randkern.study.deadline")
     given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
     whole = run(app, *given)
     assert "skipped" not in whole.output
-    clock = itertools.count(0, 4)  # seconds for each look at the clock
-    monkeypatch.setattr(deadline, "perf_counter", lambda: next(clock))
+    clock = itertools.count(4, 4)  # seconds for each look at the clock
+    monkeypatch.setattr(study, "perf_counter", lambda: next(clock))
+    began = start_of_process.set(0.0)
     result = run(app, *given, "--time-limit", 12)
+    start_of_process.reset(began)
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     # Few features come first, and what is measured is as without a limit.
@@ -368,18 +371,23 @@ def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
 
 
 def test_a_fit_that_would_end_late_is_not_begun():
-    from randkern.study.deadline import Deadline, operations_of
+    from randkern.study.compare import _operations
+    from randkern.study.deadline import Deadline
 
     deadline = Deadline(100.0)
-    assert deadline.reason_to_skip(operations_of(10_000, None)) is None  # unknown pace
-    deadline.note(operations_of(10_000, 1000), 1.0)  # 1e10 operations in a second
-    assert deadline.reason_to_skip(operations_of(10_000, 3000)) is None  # 9 seconds
-    # 10¹² / 3 operations take 33 seconds, 27 times as many 900.
-    assert deadline.reason_to_skip(operations_of(10_000, None)) is None
-    assert "about 900 s, and 100 s of" in deadline.reason_to_skip(
-        operations_of(30_000, None)
+    assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
+    deadline.note(_operations(10_000, 1000), 1.0)  # 1e10 operations in a second
+    assert deadline.reason_to_skip(_operations(10_000, 3000)) is None  # 9 seconds
+    # 10¹² / 3 operations take 33 seconds, 27 times as many 891 (1 % of a second is
+    # that of any fit).
+    assert deadline.reason_to_skip(_operations(10_000, None)) is None
+    assert "about 891 s, and 100 s of" in deadline.reason_to_skip(
+        _operations(30_000, None)
     )
     assert Deadline(None).reason_to_skip(1e300) is None
+    # A small fit says little of a larger one: both take a moment.
+    deadline.note(_operations(400, 10), 0.2)
+    assert deadline.reason_to_skip(_operations(400, None)) is None
 
 
 @pytest.mark.parametrize("limit", ["inf", "nan", "0"])

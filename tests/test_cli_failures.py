@@ -20,7 +20,8 @@ from randkern import cli
 from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.page import learning_curve
 from randkern.reporting.scores import Evaluation
-from randkern.tabular.model import Member, TabularModel
+from randkern.tabular.members import Member
+from randkern.tabular.model import TabularModel
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 FILES = {"model.skops", "report.html", "results.json"}

@@ -28,7 +28,10 @@ from randkern import cli
 from randkern.cli import console, predict, tables
 from randkern.reporting import baselines, evaluate, summarise
 from randkern.reporting.page import learning_curve
-from randkern.tabular.model import Member, Table, TabularModel, fit_ridge
+from randkern.tabular.exact_ridge import fit_ridge
+from randkern.tabular.members import Member
+from randkern.tabular.model import TabularModel
+from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")

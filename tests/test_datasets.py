@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -460,6 +461,22 @@ def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "amounts", [["$326", "$1,200"], ["12.5%", "7 %"], ["3.000 €", "-5€"], ["£ 4", "x"]]
+)
+def test_amounts_with_a_sign_are_named(amounts, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": range(50), "y": amounts * 25, "z": range(50)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = f"holds amounts such as {amounts[0]!r}"
+    with pytest.raises(ValueError, match=re.escape(f"the target 'y' {said}")):
+        load_dataset(tmp_path / "t.csv", target="y")
+    with pytest.warns(UserWarning, match=re.escape(f"column 'y' {said}")):
+        load_dataset(tmp_path / "t.csv", target="z")
+    classes = load_dataset(tmp_path / "t.csv", target="y", task="classification")
+    assert classes.target_names == tuple(sorted(amounts))
+
+
+@pytest.mark.parametrize(
     ("y", "task"),
     [
         (np.linspace(0, 1, 100), "regression"),
@@ -469,6 +486,10 @@ def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
         (np.arange(150), "regression"),
         (np.arange(150.0), "regression"),
         (np.arange(1000) % 26, "classification"),
+        (1 + np.arange(1000) % 26, "classification"),
+        (17 + np.arange(1000) % 26, "regression"),  # ages
+        (2 * (np.arange(1000) % 26), "regression"),
+        (np.append(np.arange(1000) % 26, 26), "regression"),  # counts, few large ones
         (np.array(["a", "b"], dtype=object), "classification"),
         (np.array([True, False]), "classification"),
     ],

@@ -19,8 +19,9 @@ from randkern import cli
 from randkern.study.splitting import Splitting
 from randkern.tabular import estimators, many_rows
 from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds, divided
-from randkern.tabular.model import Table, fit_ridge
+from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -91,7 +92,7 @@ def test_residuals_of_the_last_fit_leave_out_folds(folds):
     for known, out in folds.splits():
         expected[out] = Y[out] - without(kernel, 0.1, known, out)
     np.testing.assert_allclose(
-        fit.residuals, expected[order[fit.judged]], rtol=1e-6, atol=1e-8
+        fit.residuals, expected[order[fit.evaluated]], rtol=1e-6, atol=1e-8
     )
 
 

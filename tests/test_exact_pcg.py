@@ -150,7 +150,7 @@ def test_any_number_of_tiles_is_cached(kept, table, rng):
     kernel, V = KERNELS["gaussian"], rng.normal(size=(N, 3))
     nbytes = 8 * 64**2
     rows, kept_bytes = ArrayRows(X, np.zeros((N, 1))), kept * nbytes + nbytes // 2
-    operator = KernelOperator(kernel, rows, False, Stream(1), kept_bytes)
+    operator = KernelOperator(kernel, rows, Stream(1), kept_bytes, center=False)
     for _ in range(3):  # the first product keeps tiles, the others use them
         np.testing.assert_allclose(operator.product(V), kernel(X) @ V, atol=1e-11)
     assert len(operator._cached) == min(kept, 10)
@@ -191,7 +191,8 @@ def test_products_are_those_of_the_matrix(center, dtype, table, weight, rng):
     root = np.sqrt(weight)[:, None]
     matrix = root * (centring @ kernel(X.astype(float)) @ centring.T) * root.T
     rows = ArrayRows(X, np.zeros((N, 1)), weight)
-    operator = KernelOperator(kernel, rows, center, Stream(1), 0)
+    operator = KernelOperator(kernel, rows, Stream(1), 0, center=center)
+    matrix /= operator.weight_unit
     error = np.abs(operator.matmat(V) - matrix @ V).max() / np.abs(matrix @ V).max()
     assert error < (1e-5 if dtype == np.float32 else 1e-12)
     values, vectors = operator.leading_eigenpairs(30)

@@ -109,11 +109,69 @@ def test_attributes_are_set_by_name():
     check_exceptions(violations, CHANGED_NAMESPACES, "use setattr and delattr")
 
 
+# -- assignments -------------------------------------------------------------------
+
+
+def packed_assignments(tree: ast.Module) -> list[int]:
+    """Lines of ``a, b = x, y`` that are two statements in one line.
+
+    Attributes and constants of modules have a line each. In functions, only names of
+    one pair, such as ``low, high = 0.0, 1.0``, share one, and values that are swapped
+    or change together.
+    """
+    top = {id(node) for node in tree.body}
+    lines = []
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Tuple)
+            and isinstance(node.value, ast.Tuple)
+        ):
+            continue
+        targets = node.targets[0].elts
+        are_names = all(isinstance(target, ast.Name) for target in targets)
+        has_attributes = any(isinstance(target, ast.Attribute) for target in targets)
+        if has_attributes or (id(node) in top and are_names):
+            lines.append(node.lineno)
+    return lines
+
+
+# Rooms in which they are still to be written out.
+PACKED_ROOMS = ("randkern/tabular/", "randkern_lab/")
+PACKED_ASSIGNMENTS = {
+    # Coefficients and bit masks of compiled code.
+    "randkern/backend/cpu.py",
+    "randkern/backend/duals.py",
+    "randkern/backend/hadamard_kernels.py",
+    "randkern/backend/hadamard_vectors.py",
+    "randkern/backend/pairwise.py",
+    "randkern/backend/paths.py",
+    "randkern/backend/triton_kernels.py",
+}
+
+
+def test_assignments_have_a_line_each():
+    violations = {
+        name_of(path)
+        for path in ALL_FILES
+        if packed_assignments(TREES[path])
+        and not name_of(path).startswith(PACKED_ROOMS)
+    }
+    check_exceptions(violations, PACKED_ASSIGNMENTS, "one assignment per line")
+
+
+def test_packed_assignments_are_recognised():
+    assert packed_assignments(ast.parse("self.a, self.b = x, y")) == [1]
+    assert packed_assignments(ast.parse("A, B = 1, 2")) == [1]
+    assert not packed_assignments(ast.parse("self.a, b = f()\nA, B = f()"))
+    assert not packed_assignments(ast.parse("def f(a, b):\n    a, b = b, a"))
+
+
 # -- constants ---------------------------------------------------------------------
 
 
 def constants(tree: ast.Module) -> list[str]:
-    """Names in capitals that a module assigns at its top level."""
+    """Names in capitals that a module assigns at its top level, also in tuples."""
     targets = [
         target
         for node in tree.body
@@ -121,9 +179,10 @@ def constants(tree: ast.Module) -> list[str]:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
     return [
-        target.id
+        name.id
         for target in targets
-        if isinstance(target, ast.Name) and re.fullmatch("_?[A-Z][A-Z0-9_]*", target.id)
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name) and re.fullmatch("_?[A-Z][A-Z0-9_]*", name.id)
     ]
 
 
@@ -131,17 +190,35 @@ MANY_CONSTANTS = {
     # Coefficients and bit masks of compiled code, which reads them at its top level.
     "randkern/backend/counter.py",
     "randkern/backend/cpu.py",
+    "randkern/backend/duals.py",
+    "randkern/backend/hadamard_kernels.py",
+    "randkern/backend/pairwise.py",
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
+    # Limits of one iteration each, a comment for each of them.
+    "randkern/models/_margin_newton.py",
+    "randkern/models/_svm_dual.py",
+    # Operators of ONNX by their names.
+    "randkern/onnx/traced.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
+    "randkern/reporting/page.py",
     "randkern/tabular/classifier.py",
+    "randkern/tabular/estimators.py",
+    "randkern/tabular/intervals.py",
+    "randkern/tabular/leakage.py",
     "randkern/tabular/model.py",
     "randkern/tabular/search.py",
+    "randkern/tabular/work.py",
     # Names, sizes and checksums of published files.
     "randkern_lab/image_files/cifar.py",
     "randkern_lab/image_files/idx.py",
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
+    # Settings of experiments, colours and styles of lines.
+    "randkern_lab/panels.py",
+    "randkern_lab/papers/compositional_structure.py",
+    "randkern_lab/papers/compositional_tables.py",
+    "randkern_lab/papers/transfer_learning.py",
 }
 
 
@@ -230,6 +307,47 @@ def test_small_private_functions_are_used_more_than_once():
         SMALL_FUNCTIONS,
         "inline functions that are used once",
     )
+
+
+# -- abstract methods --------------------------------------------------------------
+
+
+def unenforced(trees: list[ast.AST]) -> list[str]:
+    """Classes with abstract methods that do not derive from ABC.
+
+    Python only enforces these in subclasses of ABC (or in protocols).
+    """
+    classes = {
+        node.name: node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def is_enforced(name: str) -> bool:
+        if name not in classes:
+            return name in {"ABC", "Protocol"}
+        bases = [ast.unparse(base) for base in classes[name].bases]
+        return any(is_enforced(base.partition("[")[0]) for base in bases)
+
+    return [
+        name
+        for name, node in classes.items()
+        if any(
+            isinstance(method, ast.FunctionDef)
+            and any(ast.unparse(d) == "abstractmethod" for d in method.decorator_list)
+            for method in node.body
+        )
+        and not is_enforced(name)
+    ]
+
+
+def test_abstract_methods_are_enforced():
+    assert not unenforced([TREES[path] for path in ALL_FILES])
+    method = "    @abstractmethod\n    def f(self): ...\n"
+    bad, good = f"class A(B):\n{method}", f"class A(B):\n{method}class B(ABC): ...\n"
+    assert unenforced([ast.parse(bad)]) == ["A"]
+    assert not unenforced([ast.parse(good)])
 
 
 # -- scikit-learn ------------------------------------------------------------------

@@ -4,12 +4,14 @@ Each is what ``docs/architecture.md`` says: one class, and one line in the list 
 contract suites, which are then run for it.
 """
 
+import pickle
 import sqlite3
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.utils._param_validation import StrOptions
 
 import randkern as rk
 import test_blocks
@@ -22,6 +24,8 @@ from randkern import projections
 from randkern._validation import densify
 from randkern.backend.namespace import ops_of
 from randkern.data import RowBlocks
+from randkern.exceptions import RowsChangedError
+from randkern.kernels.base import Kernel, Leaf
 from randkern.kernels.stationary import Stationary
 from randkern.projections import Distribution, Stored
 from randkern.solvers import IterativeSolver, Outcome, Progress, Solution
@@ -49,6 +53,8 @@ class Sinc(Stationary):
     """Π_j sin(τ_j/ℓ)/(τ_j/ℓ); frequencies are uniform on [−1/ℓ, 1/ℓ]."""
 
     distribution = UniformDistribution()
+    # No gradients: Gaussian processes keep its lengthscale.
+    learnable = ()
 
     def _tile(self, X, Y, same):
         scale = self._inverse_scale(X)
@@ -88,6 +94,29 @@ def test_features_of_a_kernel_have_its_mean_and_variance(sinc, fourier):
     test_features_statistics.test_mean_and_variance(sinc, fourier)
 
 
+def test_a_kernel_without_values_is_an_error():
+    class Incomplete(Leaf):
+        def __init__(self, columns=None):
+            self.columns = columns
+
+    with pytest.raises(NotImplementedError, match="Incomplete .*define `_tile`"):
+        Incomplete()(POINTS)
+    with pytest.raises(TypeError, match="abstract"):
+        Kernel()
+    with pytest.raises(NotImplementedError, match="define `_profile`, or `_tile`"):
+        Stationary()(POINTS)
+
+
+def test_a_process_keeps_what_a_kernel_cannot_learn(sinc, rng):
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
+    kernel = 0.5 * Sinc(0.7)
+    model = rk.GaussianProcessRegressor(kernel, n_components=None, random_state=0)
+    learned = model.fit(X, y).kernel_
+    assert learned.kernel.lengthscale == 0.7
+    assert learned.scale != 0.5
+
+
 def test_a_kernel_is_that_of_every_model(sinc, rng):
     X = rng.normal(size=(200, 2))
     y = np.sin(X[:, 0])
@@ -103,9 +132,11 @@ def test_a_kernel_is_that_of_every_model(sinc, rng):
 
 
 class Mirrored(Stored):
-    """Independent rows, each followed by the same row with its order reversed."""
+    """Independent normal rows, each followed by the same row in reversed order."""
 
     name = "mirrored"
+    # Not that of every rotation, but of no other distribution here.
+    needs_rotation_invariance = True
 
     def draw(self):
         n_parts = 2 if self.distribution.is_complex else 1
@@ -121,8 +152,15 @@ class Mirrored(Stored):
 
 @pytest.fixture
 def mirrored(monkeypatch):
-    # The two lines, in projections/__init__.py and tests/_cases.py.
+    # The line in projections/__init__.py, and the constraint made of it at import.
     monkeypatch.setitem(projections._BY_NAME, "mirrored", Mirrored)
+    constraints = {"projection": [StrOptions({"auto", *projections._BY_NAME})]}
+    monkeypatch.setattr(
+        rk.RandomFeatures,
+        "_parameter_constraints",
+        rk.RandomFeatures._parameter_constraints | constraints,
+    )
+    # The line in tests/_cases.py, and what is made of it at import.
     monkeypatch.setitem(PROJECTIONS, "mirrored", (False, 0.0))
     monkeypatch.setitem(test_features_statistics.CORRELATED, "mirrored", 0.0)
     return "mirrored"
@@ -147,14 +185,15 @@ def test_a_projection_draws_every_distribution_that_it_suits(mirrored, name, fou
 
 
 def test_a_projection_is_chosen_by_its_name(mirrored):
-    features = rk.RandomFeatures(rk.Gaussian(0.9), 40, random_state=0)
-    plan = features.fit(POINTS).plan_
-    assert plan.groups[0].factors[0].projection.name == "orthogonal"
-    kernel = KERNELS["gaussian"].kernel
-    plan = test_plan.draw(KERNELS["gaussian"], 40, projection=mirrored)
-    (factor,) = plan.groups[0].factors
+    features = rk.RandomFeatures(rk.Gaussian(0.9), 40, projection=mirrored)
+    (factor,) = features.fit(POINTS).plan_.groups[0].factors
     assert type(factor.projection) is Mirrored
-    assert kernel(POINTS).shape == (6, 6)
+
+
+def test_a_projection_names_the_kernels_that_it_does_not_suit(mirrored):
+    features = rk.RandomFeatures(rk.Laplacian(), 40, projection=mirrored)
+    with pytest.raises(ValueError, match=r"'mirrored' needs rows .* of Laplacian\(\)"):
+        features.fit(POINTS)
 
 
 # -- a solver ----------------------------------------------------------------------
@@ -266,6 +305,7 @@ class Database:
         with sqlite3.connect(path) as database:
             (self.n_rows,) = database.execute("SELECT COUNT(*) FROM points").fetchone()
         self.n_blocks = -(-self.n_rows // block_rows)
+        self.column_names = ("a", "b")
 
     def _block(self, start):
         with sqlite3.connect(self.path) as database:
@@ -302,6 +342,32 @@ def test_a_source_is_read_in_order_and_shuffled(monkeypatch, tmp_path):
         lambda X, y: database_of(tmp_path / "points.db", X, y, 3),
     )
     test_blocks.test_shuffled_blocks_hold_the_same_rows("database")
+
+
+def test_a_source_knows_its_size_and_columns(tmp_path, rng):
+    X = rng.normal(size=(10, 2))
+    rows = database_of(tmp_path / "points.db", X, X[:, 0], 4)
+    assert (rows.n_rows, rows.n_blocks) == (10, 3)
+    assert repr(rows) == "RowBlocks(10 rows in 3 blocks)"
+    model = rk.KernelRidgeRegressor(rk.Gaussian(), 1e-2, n_components=20).fit(rows)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_a_source_is_pickled_and_read_again(tmp_path, rng):
+    X = rng.normal(size=(10, 2))
+    rows = pickle.loads(pickle.dumps(database_of(tmp_path / "p.db", X, X[:, 0], 4)))
+    for _ in range(2):
+        blocks = list(rows)
+        np.testing.assert_array_equal(np.vstack([block.X for block in blocks]), X)
+
+
+def test_a_source_that_changes_is_an_error(tmp_path, rng):
+    X = rng.normal(size=(10, 2))
+    rows = database_of(tmp_path / "points.db", X, X[:, 0], 4)
+    with sqlite3.connect(tmp_path / "points.db") as database:
+        database.execute("DELETE FROM points WHERE rowid = 3")
+    with pytest.raises(RowsChangedError, match="yielded 9 rows, expected 10"):
+        list(rows)
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])

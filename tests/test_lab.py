@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -347,6 +349,22 @@ def test_a_hash_follows_neither_comments_nor_docstrings(sources):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.slow
+def test_experiments_of_papers_do_not_run_models_of_tables():
+    code = (
+        "from randkern_lab.catalogue import EXPERIMENTS, load\n"
+        "from randkern_lab.provenance import imported_modules\n"
+        "for name in EXPERIMENTS:\n    load(name)\n"
+        "print(*imported_modules())"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "randkern.study.tune" in modules
+    tables = [name for name in modules if name.startswith("randkern.tabular.")]
+    assert tables == ["randkern.tabular.folds"]  # which rows are left out
+
+
 # -- processes ----------------------------------------------------------------------
 
 
@@ -390,6 +408,7 @@ def record(folder, **changed):
     origin = {
         "commit": "abc",
         "clean": True,
+        "command": "randkern reproduce optical-convergence --quick --seed 0",
         "date": "2026-02-01",
         "sources": imported_sources(),
     }
@@ -400,7 +419,7 @@ def record(folder, **changed):
 
 def test_records_of_this_code_are_fresh(folder):
     assert record(folder).why_stale() == []
-    assert record(folder).cost() == "12 s"
+    assert record(folder).seconds == 12
 
 
 @pytest.mark.parametrize(
@@ -416,6 +435,14 @@ def test_records_of_this_code_are_fresh(folder):
         ),
         ({"sources": None}, "the code has changed since abc, which names no files"),
         ({"clean": False}, "the sources were not those of its commit"),
+        (
+            {"command": "randkern reproduce optical-convergence"},
+            "the command was `randkern reproduce optical-convergence`",
+        ),
+        (
+            {"command": "randkern reproduce optical-convergence --quick --gone 1"},
+            "the command was `randkern reproduce optical-convergence --quick --gone 1`",
+        ),
     ],
 )
 def test_stale_records_say_why(folder, changed, reason):
@@ -438,17 +465,67 @@ def test_stale_records_are_listed_with_their_cost(folder, capsys):
     printed = capsys.readouterr().out
     assert "curve: took 12 s\n  a.py changed since abc" in printed
     assert "never: took unknown\n  it was never made" in printed
-    assert printed.endswith("in all 12 s of what is recorded\n")
+    assert printed.endswith("2 records are left, which took 12 s\n")
 
 
 @pytest.mark.slow
 def test_stale_records_are_renewed(folder):
     record(folder, sources={"a.py": "0"})
-    main(folder, ["curve"], rerun=True)
+    main(folder, ["curve"], remake=True)
     results = json.loads((folder / "curve" / "results.json").read_text())
     assert results["records"] and results["provenance"]["date"] > "2026-02-01"
     assert (folder / "curve" / "optical-convergence.png").exists()
     assert not (folder / "curve" / "journal.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_record_that_fails_does_not_stop_the_others(folder, capfd):
+    listed = LISTED + '\n[broken]\ncommand = "bench svm --data nowhere"\n'
+    (folder / "records.toml").write_text(listed)
+    record(folder, sources={"a.py": "0"})
+    with pytest.raises(typer.Exit):
+        main(folder, ["curve", "broken"], remake=True)
+    said = capfd.readouterr()
+    assert "== broken (1 of 2)" in said.out and "== curve (2 of 2)" in said.out
+    assert "broken failed; the others were made" in said.err
+    assert next(iter(read_records(folder))).date > "2026-02-01"
+
+
+def test_only_what_fits_into_the_hours_is_made(folder, capsys, monkeypatch):
+    record(folder, sources={"a.py": "0"})
+    monkeypatch.setattr("subprocess.Popen", None)
+    main(folder, remake=True, hours=0.003)
+    printed = capsys.readouterr().out
+    assert "never does not fit into the hours" in printed
+    assert "curve does not fit into the hours" in printed
+
+
+KILLED = """
+[curve]
+command = "reproduce optical-convergence --quick --repeats 20 --tail-draws 20000"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("signal_sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_rerun_continues_where_it_was(folder, signal_sent):
+    (folder / "records.toml").write_text(KILLED)
+    journal = folder / "curve" / "journal.jsonl"
+    command = [sys.executable, "-m", "randkern_lab.records", str(folder), "--rerun"]
+    first = subprocess.Popen(command)
+    while not (journal.exists() and len(journal.read_text().splitlines()) > 2):
+        assert first.poll() is None
+        time.sleep(0.02)
+    first.send_signal(signal_sent)
+    assert first.wait() != 0
+    measured = journal.read_text() if journal.exists() else ""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.count("== curve") <= 1  # none: the orphan ended it meanwhile
+    results = json.loads((folder / "curve" / "results.json").read_text())
+    assert len(measured.splitlines()) > 2
+    first_case = json.loads(measured.splitlines()[1])["records"][0]
+    assert results["records"][0] == first_case  # seconds, too
 
 
 def test_results_and_figures_are_written(tmp_path):

@@ -130,8 +130,12 @@ def test_a_start_near_the_solution_saves_iterations(rng):
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     statistics = rows.survey()
-    features = FeatureMatrix(rows, plan, kept_bytes, block_rows=block)
-    return FeatureOperator(features, statistics, center, Stream(1))
+    features = FeatureMatrix(
+        *(rows, plan, kept_bytes), weight_unit=statistics.weight_unit, block_rows=block
+    )
+    return FeatureOperator.with_right_hand_side(
+        features, plan, statistics, Stream(1), center=center
+    )
 
 
 @pytest.mark.parametrize("center", [False, True])
@@ -139,8 +143,7 @@ def operator_of(plan, targets, weight, center, kept_bytes, block=64):
 def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
     plan = rk.RandomFeatures(KERNEL, 301, random_state=0).fit(X).plan_
     targets = np.column_stack([Y, -Y])
-    operator = operator_of(plan, targets, WEIGHT, center, kept_bytes)
-    right, means = operator.right_hand_side(), operator.means
+    operator, right = operator_of(plan, targets, WEIGHT, center, kept_bytes)
     Z = evaluate(plan, X)
     weight = WEIGHT
     if center:
@@ -148,7 +151,7 @@ def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
     matrix = Z.T @ (Z * weight[:, None])
     V = rng.normal(size=(301, 3))
     np.testing.assert_allclose(operator.matmat(V), matrix @ V, rtol=1e-8, atol=1e-8)
-    expected = Z.T @ (weight[:, None] * (targets - means))
+    expected = Z.T @ (weight[:, None] * (targets - operator.means))
     np.testing.assert_allclose(right, expected, rtol=1e-9, atol=1e-7)
 
 
@@ -156,8 +159,7 @@ def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 def test_eigenpairs_are_those_of_the_matrix_where_all_rows_are_sampled(center, weight):
     plan = rk.RandomFeatures(KERNEL, 64, random_state=0).fit(X).plan_
-    operator = operator_of(plan, Y[:, None], weight, center, 0)
-    operator.right_hand_side()  # sums the features
+    operator, _ = operator_of(plan, Y[:, None], weight, center, 0)
     values, vectors = operator.leading_eigenpairs(150)  # of 4 * 150 rows
     matrix = operator.matmat(np.eye(64))
     assert len(values) == 64
@@ -170,7 +172,7 @@ def test_eigenpairs_are_those_of_the_matrix_where_all_rows_are_sampled(center, w
 def test_sampled_eigenvalues_are_scaled_to_all_rows():
     """Rows of cosines and sines have norm 1, so that any sample has the same trace."""
     plan = rk.RandomFeatures(KERNEL, 64, random_state=0).fit(X).plan_
-    operator = operator_of(plan, Y[:, None], None, False, 0)
+    operator, _ = operator_of(plan, Y[:, None], None, False, 0)
     values, vectors = operator.leading_eigenpairs(64)  # of 4 * 64 rows
     assert values.sum() == pytest.approx(len(X))
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(64), atol=1e-12)

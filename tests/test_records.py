@@ -16,7 +16,6 @@ pytest.importorskip("pandas")
 import typer
 
 from _docs import script
-from randkern_lab import records
 from randkern_lab.cli import command_of
 from randkern_lab.records import Record, read_records
 
@@ -113,30 +112,18 @@ def test_commands_are_understood(record):
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ({"data": True}, {"data_dir": Path("d")}),
-        ({"tables": "t"}, {"folder": Path("d") / "t"}),
-        ({}, {}),
+        ({"data": True}, ["--data-dir", "d"]),
+        ({"tables": "t"}, ["--folder", "d/t"]),
+        ({}, []),
     ],
 )
-def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypatch):
-    result = {}
-
-    def run(
-        folds: int = 1,
-        out: Path = Path(),
-        folder: Path = Path(),
-        data_dir: Path = Path(),
-    ):
-        result.update(folds=folds, out=out, folder=folder, data_dir=data_dir)
-
-    monkeypatch.setattr(records, "command_of", lambda *given: run)
+def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path):
     record = Record("some", tmp_path, "bench tables --folds 2", **entry)
-    record.rerun(Path("d"))
-    unset = {"folder": Path(), "data_dir": Path()}
-    assert result == unset | {"folds": 2, "out": tmp_path} | expected
+    words = ["bench", "tables", "--folds", "2", *expected, "--out", str(tmp_path)]
+    assert record.arguments(Path("d")) == words
     if entry:
         with pytest.raises(ValueError, match="RANDKERN_DATA"):
-            record.rerun(None)
+            record.arguments(None)
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)

@@ -10,6 +10,7 @@ pytest.importorskip("typer")
 pytest.importorskip("pandas")
 import typer
 
+from randkern_lab.options import CommonOptions
 from randkern_lab.render import main, pages, quoted, rendered, unmarked
 from randkern_lab.tables import TextTable
 
@@ -82,6 +83,8 @@ def test_typed_numbers_are_found(text):
 class Printed:
     """An experiment that prints one table."""
 
+    name, title, command, Options = "printed", "A table.", "reproduce", CommonOptions
+
     @staticmethod
     def tables(results):
         rows = [("first", "1.5", ""), ("second", "2", "x")]
@@ -109,7 +112,7 @@ def root(tmp_path, monkeypatch):
         "provenance": {
             "date": "2026-01-02",
             "commit": "0123456789",
-            "command": "c",
+            "command": "randkern reproduce printed",
             "sources": {"a.py": "0"},
             "clean": True,
         },

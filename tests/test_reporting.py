@@ -28,10 +28,11 @@ from randkern.reporting import (
     panels,
     render,
 )
+from randkern.reporting.baseline_models import TREES
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.quality import interval_coverage
-from randkern.reporting.scores import TREES, Evaluation, share_text
-from randkern.reporting.summary import summarise
+from randkern.reporting.scores import Evaluation, share_text
+from randkern.reporting.summary import number_text, summarise
 from randkern.tabular.code import shortened
 
 
@@ -120,7 +121,7 @@ def test_a_report_names_its_origin_and_cost(regression):
     assert "randkern fit &#39;my rows.csv&#39; --target y" in page
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC, randkern .*, seed 3", page)
     assert "prediction of a row" in page
-    assert re.search(r"columns with a share below 1%: \d", page)
+    assert re.search(r"all rows: the (\d columns that matter most|column)", page)
     assert "Coverage by size of the prediction" in caption
     # A histogram per column, the share of missing values, and boosted trees.
     assert page.count('<svg class="bars"') == 4
@@ -171,7 +172,7 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
     others = dict(regression.others)
     del others[TREES]
     evaluated = replace(regression, others=others)
-    told = "Not fitted, as the time limit leaves no time for it: boosted trees."
+    told = "Not fitted for lack of time (<code>--time-limit</code>): boosted trees."
     assert told in page_of(evaluated)[1]
 
 
@@ -179,29 +180,27 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     X, y = regression.train
     assert [*baselines(X, y, "regression", in_time=lambda _: False)] == ["mean"]
     _ = regression.model.feature_importances_
-    left = iter([9.0, 9.0, 0.1, 9.0, 0.1, 0.1])  # seconds before each figure
-    figures = panels(regression, "y", lambda seconds: next(left) >= seconds)
-    assert [panel.is_late for panel in figures] == [
-        False,
-        False,
-        True,
-        False,
-        True,
-        True,
+    # Figures of known predictions are drawn even then.
+    figures = panels(regression, "y", lambda _: False)
+    drawn = [panel.heading for panel in figures if panel.svg]
+    assert drawn == [
+        "Predictions and truth",
+        "Residuals",
+        "Coverage by size of the prediction",
     ]
+    left = iter([9.0, 9.0, 0.1])  # seconds before each of the others
+    figures = panels(regression, "y", lambda seconds: next(left) >= seconds)
+    assert [panel.is_late for panel in figures] == [False] * 5 + [True]
     shown = contents(regression, summarise(X, y, "regression"), "t", figures)
-    late = "Coverage by size of the prediction, How predictions depend on columns, "
-    told = "Left out, as the time limit leaves no time for it: "
-    told += f"{late}What more rows would bring."
+    told = "Left out for lack of time (<code>--time-limit</code>): "
+    told += "How predictions depend on columns."
     page = render(shown, "saved")
-    assert told in page and page.count("<figure") == 3
+    assert told in page and page.count("<figure") == 5
     model = copy(regression.model)
     model._importances, unknown = None, replace(regression, model=model)
-    headings = [p.heading for p in panels(unknown, "y", lambda s: s < 0.3) if p.is_late]
-    assert headings[:2] == [
-        "Which columns matter",
-        "How predictions depend on columns",
-    ]
+    headings = [p.heading for p in panels(unknown, "y", lambda s: s < 0.2) if p.is_late]
+    assert headings[0] == "Which columns matter"
+    assert headings[-1] == "How predictions depend on columns"
     assert unknown.record()["importances"] is None
 
 
@@ -218,14 +217,49 @@ def test_coverage_by_size_of_the_prediction():
 
 def test_the_gain_of_more_rows_is_reported_where_the_curve_supports_it():
     sizes = [100, 200, 400]
-    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 30_000)
+    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 30_000, 0.001)
     assert "the curve ends at 400 of 30,000" in gain_of_rows(
-        sizes, [3, 2, 1.99], 30_000
+        sizes, [3, 2, 1.99], 30_000, 0.001
     )
     # One flat step after a steep one may be chance.
-    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 400)
-    assert "would help little" in gain_of_rows(sizes, [2.02, 2, 1.99], 400)
-    assert gain_of_rows(sizes, [3, 2, 1], 400).endswith("more rows would help.")
+    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 400, 0.001)
+    assert "would help little" in gain_of_rows(sizes, [2.02, 2, 1.99], 400, 0.001)
+    assert gain_of_rows(sizes, [3, 2, 1], 400, 0.001).endswith("more rows would help.")
+    # So few test rows do not tell two errors apart.
+    assert gain_of_rows(sizes, [2.02, 2, 1.99], 400, 0.1) == (
+        "From 200 to 400 of 400 training rows the error changed by less than its "
+        "standard error."
+    )
+
+
+def test_copies_of_columns_are_named():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=50), "b": rng.integers(0, 3, 50)})
+    X["c"], X["d"], X["e"] = X["a"], X["b"].astype(str), X["a"]
+    X["nearly"] = X["a"] + 1e-9
+    warned = summarise(X, rng.normal(size=50), "regression").warnings
+    assert [text for text in warned if "copy" in text] == [
+        "'c' is a copy of 'a': leave one out with --drop c.",
+        "'e' is a copy of 'a': leave one out with --drop e.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "value, spread, text",
+    [
+        (18424.0, 18174.0, "18,424"),
+        (-0.0001292, 3.2, "0"),
+        (0.97123, 3.2, "0.971"),
+        (3271.258, 18174.0, "3,271"),
+        (2019.5, 12.0, "2,019.5"),
+        (1.5e12, 1e12, "1.5e+12"),
+        (2e-8, 1e-8, "2e-08"),
+        (1234567.0, 0.0, "1.235e+06"),
+        (7.0, 0.0, "7"),
+    ],
+)
+def test_numbers_have_the_decimals_that_matter_beside_their_spread(value, spread, text):
+    assert number_text(value, spread) == text
 
 
 def test_scores_show_two_digits_of_what_they_lack_of_one():

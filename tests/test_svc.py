@@ -23,7 +23,8 @@ from randkern.exceptions import (
     NotSeparableError,
 )
 from randkern.models._hard_margin import _margin
-from randkern.models._svm_dual import SVMDual, solve_box
+from randkern.models._margin_newton import solve_box
+from randkern.models._svm_dual import SVMDual
 from randkern.models.feature_matrix import FeatureArray
 from randkern.models.memory import newton_bytes
 

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
 from randkern.models import svr
-from randkern.models._svm_dual import solve_box
+from randkern.models._margin_newton import solve_box
 
 KERNEL = rk.Gaussian(1.5)
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern._random import root_stream
-from randkern.tabular.base import Rows
 from randkern.tabular.folds import Folds
+from randkern.tabular.rows import Rows
 from randkern.tabular.texts import TextEncoder, _hashed, text_columns
 from randkern.tabular.work import Work
 

@@ -31,8 +31,11 @@ from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import (
     class_rows,
+    combine,
     encoder,
     estimators,
+    exact_ridge,
+    fit_plan,
     folds,
     intervals,
     learning,
@@ -40,18 +43,21 @@ from randkern.tabular import (
     logistic,
     many_rows,
     model,
-    parts,
     search,
 )
 from randkern.tabular import classifier as classification
 from randkern.tabular import leave_one_out as objectives
+from randkern.tabular import rows as rows_module
+from randkern.tabular.combine import blend
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.evidence import Evidence
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import inverse, leave_one_out
-from randkern.tabular.model import fit_ridge
-from randkern.tabular.search import KernelSearch, blend
+from randkern.tabular.members import MEMORY_LIMIT, Member
+from randkern.tabular.search import KernelSearch
+from randkern.tabular.trials import turned
 from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -209,7 +215,7 @@ def test_folds_are_fits_without_their_rows(k):
     X, Y = rows_and_targets(50, k)
     weight = RNG.uniform(0.5, 2, 50)
     kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
-    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
+    fit = fit_ridge(kernel, 0.1, rows_module.Table(X, Y, weight), order)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
     X, Y, weight, codes = X[order], Y[order], weight[order], np.arange(50) % 20
@@ -224,15 +230,15 @@ def test_folds_are_fits_without_their_rows(k):
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_many_rows_are_validated_one_at_a_time(monkeypatch, k):
-    monkeypatch.setattr(model, "MAX_FOLDED", 20)
-    monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
+    monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 20)
+    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 15)
     X, Y = rows_and_targets(60, k)
     weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
-    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
-    assert np.array_equal(fit.judged, np.arange(45, 60))
+    fit = fit_ridge(kernel, 0.1, rows_module.Table(X, Y, weight), order)
+    assert np.array_equal(fit.evaluated, np.arange(45, 60))
     expected = leave_one_out(kernel, 0.1, X, Y, weight)[order[-15:]]
-    np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
+    np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8, atol=1e-10)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
 
@@ -243,10 +249,10 @@ def test_a_matrix_that_is_not_positive_has_no_inverse():
 
 @pytest.mark.parametrize("most_folded", [20, 100])
 def test_singular_matrices_are_solved(monkeypatch, most_folded):
-    monkeypatch.setattr(model, "MAX_FOLDED", most_folded)
-    monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
+    monkeypatch.setattr(exact_ridge, "MAX_FOLDED", most_folded)
+    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
-    table = model.Table(X, X[:, :1], np.ones(60))
+    table = rows_module.Table(X, X[:, :1], np.ones(60))
     fit = fit_ridge(rk.Gaussian(50.0), 1e-25, table, np.arange(60))
     assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
 
@@ -427,10 +433,10 @@ def test_explained_code_of_a_blend(fitted):
     members = list(fitted.model_.members)
     kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
     X = members[0].encoder.transform(TABLE)
-    table = model.Table(X, TARGET[:, None], np.ones(N))
+    table = rows_module.Table(X, TARGET[:, None], np.ones(N))
     other = fit_ridge(kernel, 0.1, table, np.arange(N))
     parts = [
-        model.Member(share, members[0].encoder, fit, turn)
+        Member(share, members[0].encoder, fit, turn)
         for share, fit, turn in (
             (0.75, members[0].fit, members[0].turn),
             (0.25, other, None),
@@ -452,9 +458,9 @@ def test_explained_code_of_fits_in_single_precision(targets, n_members):
     members = []
     for scale in np.arange(1.0, n_members + 1):
         ridge = rk.KernelRidgeRegressor(rk.Gaussian(5 * scale), 1e-6, **options)
-        fit = ridge.set_params(fit_intercept=True, memory_limit=model.MEMORY_LIMIT)
+        fit = ridge.set_params(fit_intercept=True, memory_limit=MEMORY_LIMIT)
         fit.fit(encoder.transform(TABLE), y)
-        members.append(model.Member(1 / n_members, encoder, fit))
+        members.append(Member(1 / n_members, encoder, fit))
     mixed = model.TabularModel(members)
     again = run(mixed.explain(), TABLE, y)
     found, expected = again.predict(TABLE), mixed.predict(TABLE)
@@ -506,7 +512,7 @@ def test_many_rows(monkeypatch, how):
 
 
 def test_large_tables_are_searched_on_more_rows():
-    sizes = [100, 3000, model.MAX_FACTORISED + 1]
+    sizes = [100, 3000, fit_plan.MAX_FACTORISED + 1]
     assert [regressor()._n_searched(n) for n in sizes] == [100, 2500, 10_000]
     # Labels that choose penalties and temperature are not searched.
     assert [classifier()._n_searched(n) for n in (8000, 8001, 10**6)] == [
@@ -515,14 +521,14 @@ def test_large_tables_are_searched_on_more_rows():
 
 
 def test_plans():
-    assert model.plan_of(1000, 1e-9) == ("factorise", 0)
-    assert model.plan_of(10_000, 1e9) == ("factorise", 0)
-    assert model.plan_of(38_000, 1e9) == ("iterate", 0)
+    assert fit_plan.plan_of(1000, 1e-9) == ("factorise", 0)
+    assert fit_plan.plan_of(10_000, 1e9) == ("factorise", 0)
+    assert fit_plan.plan_of(38_000, 1e9) == ("iterate", 0)
     # The Gram matrix of more rows does not fit in memory.
-    assert 2 * model.MAX_ITERATED**2 < resolve_memory_limit(model.MEMORY_LIMIT)
-    assert model.plan_of(39_000, 1e9)[0] == "features"
-    assert model.plan_of(10**7, 60.0)[0] == "features"
-    assert model.plan_of(50_000, 1e-6) == ("features", 500)
+    assert 2 * fit_plan.MAX_ITERATED**2 < resolve_memory_limit(MEMORY_LIMIT)
+    assert fit_plan.plan_of(39_000, 1e9)[0] == "features"
+    assert fit_plan.plan_of(10**7, 60.0)[0] == "features"
+    assert fit_plan.plan_of(50_000, 1e-6) == ("features", 500)
 
 
 def test_learns(fitted, fitted_classifier):
@@ -678,7 +684,7 @@ def test_one_lengthscale_of_all_columns_is_a_candidate(loss):
 
 def learning_of(X, Y, labels=None, loss=objectives.log_squares, work=None, **options):
     """What a fit of 60 seconds knows of encoded rows, without a deadline."""
-    table = model.Table(X, Y, np.ones(len(Y)), labels)
+    table = rows_module.Table(X, Y, np.ones(len(Y)), labels)
     work = Work(60.0, clock=lambda: 0.0) if work is None else work
     known = Learning.of(table, None, (len(Y), 0), loss, root_stream(0), work)
     return replace(known, **options)
@@ -780,7 +786,7 @@ def test_labels_are_scored_by_log_loss(monkeypatch):
 
     def spied(*args):
         seen.append(args[-1])
-        return model.adapted(*args)
+        return exact_ridge.adapted(*args)
 
     monkeypatch.setattr(learning, "KernelSearch", Spied)
     monkeypatch.setattr(learning, "adapted", spied)
@@ -887,8 +893,8 @@ def test_intervals_cover():
 
 def test_intervals_of_many_rows_cover(monkeypatch):
     """As above, with residuals of 250 rows left out of 700 one at a time."""
-    monkeypatch.setattr(model, "MAX_FOLDED", 100)
-    monkeypatch.setattr(model, "VALIDATION_ROWS", 250)
+    monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 100)
+    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 250)
     rng = np.random.default_rng(4)
     X = rng.uniform(-2, 2, size=(1600, 2))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=1600)
@@ -994,8 +1000,8 @@ def test_copies_of_rows_add_no_evidence(make):
 def test_equal_rows_of_different_targets_are_not_copies():
     cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
     targets = (np.arange(60) % 3 > 0)[:, None]
-    assert model.different_rows(cells, targets, np.ones(60)) is None
-    rows, weight = model.different_rows(cells, cells, np.arange(60.0))
+    assert rows_module.different_rows(cells, targets, np.ones(60)) is None
+    rows, weight = rows_module.different_rows(cells, cells, np.arange(60.0))
     order = np.argsort(cells[rows, 0])
     assert cells[rows[order], 0].tolist() == [0.0, 1.0, 2.0]
     assert weight[order].tolist() == [190.0, 590.0, 990.0]
@@ -1063,18 +1069,18 @@ def test_lengthscales_are_adapted_to_more_rows():
     X = rng.uniform(-2, 2, size=(900, 2))
     Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(900, 1))
     weight = np.ones(900)
-    model_ = model.VALIDATION_ROWS
-    model.VALIDATION_ROWS = 300
+    model_ = exact_ridge.VALIDATION_ROWS
+    exact_ridge.VALIDATION_ROWS = 300
     try:
-        table = model.Table(X, Y, weight)
-        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, table, endless())
+        table = rows_module.Table(X, Y, weight)
+        kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
         fits = [
             model.fit_tail(*pair, table)
             for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
         ]
-        late = model.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
+        late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
     finally:
-        model.VALIDATION_ROWS = model_
+        exact_ridge.VALIDATION_ROWS = model_
     assert kernel.lengthscale < 1.5
     errors = [np.sqrt(np.mean(fit.residuals**2)) for fit in fits]
     assert errors[1] < 0.3 * errors[0]
@@ -1098,7 +1104,7 @@ def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
         before.append(len(seen))
         return leave_one_out(*args)
 
-    monkeypatch.setattr(model, "fit_tail", seeing)
+    monkeypatch.setattr(exact_ridge, "fit_tail", seeing)
     monkeypatch.setattr(learning, "leave_one_out", judging)
     rng = np.random.default_rng(14)
     X = rng.uniform(-2, 2, size=(900, 2))
@@ -1244,7 +1250,7 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit = classifier(time_limit=60)
     fit.classes_ = np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
-    table = model.Table(X, labels, np.ones(160), labels)
+    table = rows_module.Table(X, labels, np.ones(160), labels)
     part = classification.Part(trial, 1.0, None, 0.0)
     known = SimpleNamespace(counts=None)
     part = fit._evaluated_apart(part, 9, table, 20, known)
@@ -1627,7 +1633,7 @@ def trial_of(kernel, alpha, turn=None):
         numbers="standard",
         metric="none",
         turn=turn,
-        turned=lambda rows: search.turned(rows, turn),
+        turned=lambda rows: turned(rows, turn),
     )
 
 
@@ -1887,7 +1893,7 @@ def test_few_labels_make_probabilities_less_confident(monkeypatch):
     X, labels = rng.normal(size=(30, 5)), rng.integers(0, 2, 30)
     temperatures = []
     for share in (0.0, 0.5):
-        monkeypatch.setattr(parts, "_OPTIMISM_SHARE", share)
+        monkeypatch.setattr(combine, "_OPTIMISM_SHARE", share)
         temperatures.append(classifier(time_limit=20).fit(X, labels).temperature_)
     assert temperatures[1] > 1.1 * temperatures[0]
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import randkern as rk
-from randkern.tabular import model
+from randkern.tabular import exact_ridge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import _SMALLEST, Intervals, Spread
 from randkern.tabular.work import Work
@@ -54,8 +54,8 @@ def test_dear_things_are_covered_as_well():
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
     """The noise depends on a column, of which predictions tell nothing."""
     if many:
-        monkeypatch.setattr(model, "MAX_FOLDED", 100)
-        monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
+        monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 100)
+        monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 300)
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(1600, 2))
     noise = 0.2 * np.exp(X[:, 0])

@@ -14,7 +14,7 @@ from randkern.tabular import local, many_rows
 from randkern.tabular.intervals import Spread
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_squares
-from randkern.tabular.model import Table
+from randkern.tabular.rows import Table
 from randkern.tabular.work import Work, cells_seconds
 
 pytestmark = pytest.mark.usefixtures("no_deadline")

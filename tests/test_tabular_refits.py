@@ -14,7 +14,7 @@ from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss, log_squares
-from randkern.tabular.model import Table
+from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.work import Work
 from randkern_lab.benchmarks.families import draw_table

@@ -8,9 +8,10 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import randkern as rk
-from randkern.tabular import class_rows, search
+from randkern.tabular import class_rows
 from randkern.tabular import classifier as classification
 from randkern.tabular.search import KernelSearch
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -96,7 +97,7 @@ def test_kernels_take_the_columns_of_other_encoders():
         *("size", "noise", "colour_blue", "colour_green", "colour_red", "open_yes")
     ]
     scales = np.array([1.0, 9.0, 2.0, 2.0, 2.0, 3.0])
-    trial = search.Trial(
+    trial = Trial(
         *("Gaussian + linear", "standard", "diagonal"),
         rk.Gaussian(scales) + 0.1 * rk.Linear(),
         *(0.1, 0.5, 120, 1.0, np.zeros(5), np.zeros(4), 0.0),
@@ -115,7 +116,7 @@ def test_kernels_take_the_columns_of_other_encoders():
 def test_directions_do_not_see_new_columns():
     few, more = (rk.TabularEncoder().fit(rows) for rows in (FEW, MORE))
     turn = RNG.normal(size=(6, 2))
-    trial = search.Trial(
+    trial = Trial(
         *("Gaussian", "standard", "full", rk.Gaussian([1.0, 2.0])),
         *(0.1, 0.5, 120, 1.0, np.zeros(3), np.zeros(2), 0.0, turn),
     )

@@ -16,10 +16,10 @@ import randkern as rk
 from randkern.exceptions import DeadlineWarning
 from randkern.tabular import classifier as classification
 from randkern.tabular import estimators
-from randkern.tabular.base import Rows
+from randkern.tabular.code import code_of
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.intervals import novelty
-from randkern.tabular.model import code_of
+from randkern.tabular.rows import Rows
 from randkern.tabular.work import Work, evaluation_seconds, largest
 
 pytestmark = pytest.mark.usefixtures("no_deadline")

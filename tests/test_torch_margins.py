@@ -12,7 +12,7 @@ import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import MemoryLimitError, NotSeparableError
-from randkern.models._svm_dual import solve_box
+from randkern.models._margin_newton import solve_box
 from randkern.models.feature_matrix import FeatureArray
 
 # Oracles here have no intercept; tests/test_intercepts.py has those with one.

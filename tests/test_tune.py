@@ -1,11 +1,12 @@
 """Grids of hyperparameters: their scores, their records, their heatmap, the command."""
 
-import itertools
+import importlib
 import json
 import re
 import sys
+import time
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -459,6 +460,7 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "validation": 3,
         "n_trials": None,
         "memory_limit": None,
+        "time_limit": 120,
         "random_state": 0,
         "metric": None,
         "data": "iris",
@@ -559,3 +561,31 @@ def test_errors_of_a_metric_are_those_of_leave_one_out(name):
 def test_metrics_that_need_probabilities_are_refused(run, tmp_path):
     result = run("tune", "--data", "iris", "--metric", "auc", "--out", tmp_path)
     assert result.exit_code == 2 and "for two classes 'auc'" in result.stderr
+
+
+def test_a_time_limit_leaves_settings_of_every_kernel_from_the_middle(monkeypatch):
+    study = importlib.import_module("randkern.study.deadline")
+    given = moons(), ["gaussian", "laplacian"]
+    whole = tune(*given, n_components=16, lengthscales=[0.5, 1, 2])
+    clock = count()  # a second for each look at the clock
+    monkeypatch.setattr(study, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(study.Deadline, "note", lambda *_: None)  # without a pace
+    cut = tune(*given, n_components=16, lengthscales=[0.5, 1, 2], time_limit=3)
+    assert [s["hyperparameters"]["lengthscale"] for s in cut["settings"]] == [1.0, 1.0]
+    assert set(cut["best"]) == {"gaussian", "laplacian"}
+    assert all(record in whole["records"] for record in cut["records"])
+    assert {
+        (note["kernel"], note["hyperparameters"]["lengthscale"], note["reason"])
+        for note in cut["skipped"]
+    } == {
+        (kernel, lengthscale, "the time limit of 3 s is over")
+        for kernel in ("gaussian", "laplacian")
+        for lengthscale in (0.5, 2.0)
+    }
+
+
+def test_a_setting_that_would_end_late_is_not_begun():
+    began = time.perf_counter() - 100
+    results = tune(moons(), ["gaussian"], n_components=16, time_limit=1, began=began)
+    assert len(results["settings"]) == 1 and set(results["best"]) == {"gaussian"}
+    assert len(results["skipped"]) == 6

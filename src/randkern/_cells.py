@@ -104,7 +104,8 @@ def check_finite(X: Any, names: Sequence[Any] | None, name: str) -> None:
         if sp.issparse(X):
             entries = X.tocoo()
             bad = np.flatnonzero(~np.isfinite(entries.data))[0]
-            row, column = int(entries.row[bad]), int(entries.col[bad])
+            row = int(entries.row[bad])
+            column = int(entries.col[bad])
         else:
             row, column = np.argwhere(~np.isfinite(X))[0].tolist()
         where = column if names is None else repr(names[column])

@@ -217,7 +217,8 @@ def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
     """
     if memory_limit is not None:
         return resolve_memory_limit(memory_limit)
-    limit, free = _largest_content(file), available_memory()
+    limit = _largest_content(file)
+    free = available_memory()
     return limit if free is None else min(free, limit)
 
 

@@ -81,7 +81,8 @@ class _Writer:
     """
 
     def __init__(self, archive: zipfile.ZipFile, types: Collection[type]) -> None:
-        self._archive, self._types = archive, types
+        self._archive = archive
+        self._types = types
         self._written: dict[int, Any] = {}
 
     def node(self, value: Any) -> dict[str, Any]:
@@ -158,7 +159,8 @@ class _Reader:
     """
 
     def __init__(self, archive: zipfile.ZipFile, types: Mapping[str, type]) -> None:
-        self._archive, self._types = archive, types
+        self._archive = archive
+        self._types = types
         self._created: dict[Any, Any] = {}
         self._readers: dict[str, Callable[[Any, str], Any]] = {
             "JsonNode": lambda node, name: json.loads(node["content"]),
@@ -184,7 +186,8 @@ class _Reader:
 
     def _dictionary(self, node: dict[str, Any], name: str) -> dict[Any, Any]:
         _known({"builtins.dict": dict}, name)
-        kinds, content = self.value(node["key_types"]), node["content"]
+        kinds = self.value(node["key_types"])
+        content = node["content"]
         if not {*kinds} <= {*_KEYS}:
             raise UnknownNodeError("a dictionary with other keys")
         return {
@@ -199,10 +202,8 @@ class _Reader:
     def _array(self, node: dict[str, Any], name: str) -> Any:
         if node["type"] == "json":
             _known({"numpy.ndarray": np.ndarray}, name)
-            items, shape = (
-                [*map(self.value, node["content"])],
-                self.value(node["shape"]),
-            )
+            items = [*map(self.value, node["content"])]
+            shape = self.value(node["shape"])
             if len(shape) != 1:
                 return np.array(items, dtype=object)
             array = np.empty(len(items), dtype=object)

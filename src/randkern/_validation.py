@@ -297,10 +297,12 @@ def check_kernel_rows(
     check_readable(X)
     refuse_dask(Y, "Y")
     check_kind(Y, "Y")
-    X, Y = read_tensor(X), read_tensor(Y, "Y")
+    X = read_tensor(X)
+    Y = read_tensor(Y, "Y")
     encoder, names = None, None
     if is_table(X):
-        encoder, names = TableEncoder.of(X), list(X.columns)
+        encoder = TableEncoder.of(X)
+        names = list(X.columns)
         if Y is not None:
             if not is_table(Y):
                 raise ValueError(

@@ -46,7 +46,8 @@ def warn(message: str, category: type[Warning]) -> None:
     """
     if issubclass(category, _ignored.get()):
         return
-    level, frame = 1, inspect.currentframe()
+    level = 1
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)

@@ -17,7 +17,7 @@ from randkern.metric import MetricLearner
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
-from randkern.tabular.model import ExactRidge
+from randkern.tabular.exact_ridge import ExactRidge
 
 __all__ = [
     "WeightedSum",
@@ -55,7 +55,8 @@ def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
     if isinstance(model, ExactRidge):
-        kernel, rows = model.kernel, on_host(model.X)
+        kernel = model.kernel
+        rows = on_host(model.X)
         return WeightedSum(model.dual, model.intercept, None, kernel, rows)
     if isinstance(model, (NystromFeatures, RandomFeatures)):
         return WeightedSum(plan=model.plan_)
@@ -78,10 +79,12 @@ def weighted_sum(model: Any) -> WeightedSum:
             f"{type(model).__name__} was fitted with features='local', whose cells "
             "have no PyTorch module; use export_onnx, or features='nystrom'."
         )
-    weights, constant = on_host(model._model_weights), on_host(model.intercept_)
+    weights = on_host(model._model_weights)
+    constant = on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T
     if isinstance(model, GaussianProcessRegressor):
-        scale, mean = np.array(model._target_scale), np.array(model._target_mean)
+        scale = np.array(model._target_scale)
+        mean = np.array(model._target_mean)
         if weights.ndim == 1:
             scale, mean = scale[0], mean[0]
         weights, constant = weights * scale, constant * scale + mean
@@ -135,7 +138,8 @@ def schema_of(model: Any) -> TableSchema | None:
     stored = getattr(model, "table_schema_", None)
     if stored is not None:
         return stored
-    levels, dates = known_levels(model), dates_of(model)
+    levels = known_levels(model)
+    dates = dates_of(model)
     names = getattr(model, "feature_names_in_", ())
     kinds: dict[str, Any] = {
         name: "category" if name in levels else "date" if name in dates else "number"

@@ -32,8 +32,8 @@ _CANDIDATES = 10
 _MIN_CANDIDATES = 5000
 # Operations that "auto" may spend on the choice: seconds.
 _OPERATIONS = 1e11
-# Landmarks are proposed in blocks of this fraction of their number.
-_PROPOSED_SHARE = 10
+# Landmarks are proposed in about this many blocks.
+_PROPOSALS = 10
 # Rows whose new columns are computed at a time.
 _ROWS_AT_ONCE = 1024
 # A smaller share of the trace is rounding error.
@@ -112,7 +112,8 @@ def landmark_plan(
             kernel, X, sample_weight, n_components, landmarks, stream, memory_limit
         )
         landmarks = ops_of(X).take(X, numbers)
-    ops, m = ops_of(landmarks), landmarks.shape[0]
+    ops = ops_of(landmarks)
+    m = landmarks.shape[0]
     if memory_limit is not None:
         check_memory(
             8 * m * 2 * (m + landmarks.shape[1]),
@@ -132,7 +133,9 @@ def landmark_plan(
     del gram
     _check_any(pivots, kernel)
     # With its rows in the order of the pivots, the factor is lower triangular.
-    factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
+    factor = factor[pivots]
+    rank = len(pivots)
+    width = rows.shape[1]
     chosen = ops.take(rows, ops.to_host(pivots))
     projection = Landmarks(
         stream,
@@ -212,7 +215,7 @@ def _pivots(
     threshold = _ROUNDING * residual.sum()
     factor = ops.float64_zeros((X.shape[0], n_pivots), X)
     pivots: list[int] = []
-    block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
+    block = max(1, min(n_pivots, n_pivots // _PROPOSALS + 10))
     while len(pivots) < n_pivots and residual.sum() > threshold:
         proposed = generator.choice(len(residual), block, p=residual / residual.sum())
         n = len(pivots)

@@ -91,11 +91,13 @@ from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
-from randkern.tabular.model import ExactRidge, Member, TabularModel
-from randkern.tabular.search import Trial
+from randkern.tabular.members import Member
+from randkern.tabular.model import TabularModel
 from randkern.tabular.texts import TextEncoder, Words
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
@@ -579,7 +581,8 @@ def _checked_version(
     # Earlier versions wrote no checksums.
     if header.get("members", members) != members:
         raise ValueError("its members are not those that were saved together")
-    form, writer = int(header["format"]), str(header["randkern"])
+    form = int(header["format"])
+    writer = str(header["randkern"])
     if form != _FORMAT:
         advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
         raise ModelFileError(
@@ -628,7 +631,8 @@ def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> 
         nodes = list(_nodes(json.loads(archive.read(DESCRIPTION))))
     read: dict[Any, int] = {}
     for node in nodes:
-        name, known = node.get("file"), node.get("__id__")
+        name = node.get("file")
+        known = node.get("__id__")
         if isinstance(name, str):
             key = known if known and isinstance(known, int | str) else object()
             read[key] = max(read.get(key, 0), sizes.get(name, 0))

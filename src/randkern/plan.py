@@ -181,7 +181,8 @@ def evaluate(
                 del values  # before those of the next rows are computed
             return out
         for group in plan.groups:
-            low, high = max(first, group.start), min(last, group.stop)
+            low = max(first, group.start)
+            high = min(last, group.stop)
             if low < high:
                 target = out[:, low - first : high - first]
                 low, high = low - group.start, high - group.start

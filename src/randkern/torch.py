@@ -33,7 +33,7 @@ from randkern.tabular.array_encoding import (
     levels_of,
     score_columns,
 )
-from randkern.tabular.model import Member
+from randkern.tabular.members import Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
 
@@ -141,7 +141,8 @@ class FeatureMap(nn.Module):
             projection=cast(Any, projection),
             fourier=cast(Any, fourier),
         )
-        self.in_features, self.out_features = in_features, self.plan.n_components
+        self.in_features = in_features
+        self.out_features = self.plan.n_components
         _compile(self.plan)
         parameters = []
         for leaf in self._stationary():
@@ -323,12 +324,15 @@ class FittedModel(_Fitted):
     def __init__(self, model: Any):
         super().__init__()
         weights, constant, plan, kernel, rows = weighted_sum(model)
-        self.plan, self.kernel, self.name = plan, kernel, type(model).__name__
+        self.plan = plan
+        self.kernel = kernel
+        self.name = type(model).__name__
         self.in_features = (
             getattr(model, "n_features_in_", None) or cast(np.ndarray, rows).shape[1]
         )
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
-        self.temperature, offset = None, None
+        self.temperature = None
+        offset = None
         if getattr(model, "_temperature", None) is not None:
             self.temperature = float(model._temperature)
             offset = np.asarray(model._offset)
@@ -339,7 +343,8 @@ class FittedModel(_Fitted):
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         block: Any = rows
-        values, known = block.double(), cast(Any, self.rows)
+        values = block.double()
+        known = cast(Any, self.rows)
         weights: Any = None if self.weights is None else self.weights.double()
         if known is not None:
             values = predict_by_rows(cast(Any, self.kernel), known, weights, block)
@@ -415,8 +420,10 @@ class _Member(_Fitted):
     def __init__(self, member: Member):
         super().__init__()
         self.weight = float(member.weight)
-        self.encoder, self.fit = FittedEncoder(member.encoder), FittedModel(member.fit)
-        self.in_features, self.name = self.encoder.in_features, self.fit.name
+        self.encoder = FittedEncoder(member.encoder)
+        self.fit = FittedModel(member.fit)
+        self.in_features = self.encoder.in_features
+        self.name = self.fit.name
         self._add_buffers(turn=member.turn)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
@@ -448,7 +455,8 @@ class FittedTable(_Fitted):
         self.categories = FittedEncoder(model.model_.members[0].encoder).categories
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
-        self.name, self.many = type(model).__name__, getattr(model, "_many", True)
+        self.name = type(model).__name__
+        self.many = getattr(model, "_many", True)
         self.target_transform = model.model_.target_transform
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,6 @@ SOURCES = Path(__file__).resolve().parents[1]
 PRESENTATION = (
     "randkern.cli",
     "randkern.plots",
-    "randkern.reporting",
     "randkern_lab.catalogue",
     "randkern_lab.cli",
     "randkern_lab.heatmaps",

@@ -147,7 +147,8 @@ class ArrayOps:
 
         The code of an unknown value is the number of categories.
         """
-        xp, X = self.xp, self.densified(X)
+        xp = self.xp
+        X = self.densified(X)
         positions = xp.empty(X.shape, dtype=xp.int64, device=_device(X))
         for j, values in enumerate(categories):
             # Compare in the narrower dtype: 0.1 in float32 is another number.
@@ -467,7 +468,9 @@ class NumpyOps(ArrayOps):
 
     xp, special = numpy_namespace, scipy.special
     algebra = NumpyAlgebra()
-    duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
+    duals = duals
+    hadamard = hadamard
+    skinny_gemm = skinny_gemm
     sparse = sparse_phases
 
     add_gram = staticmethod(add_gram)

@@ -14,6 +14,9 @@ from randkern.backend.compiled_loops import check_out, output_rows, run_over_ran
 
 # With up to this many columns, differences cost no more than a matrix product.
 _FEW_COLUMNS = 16
+# With up to this many rows, they cost no more than the centred copy of the others, and
+# compiled code, which takes a third of a second to load, need not be loaded for them.
+_FEW_ROWS = 4
 # ‖x‖² + ‖y‖² − 2x·y below this share of ‖x‖² + ‖y‖² has lost at least three digits.
 CANCELLED = 1e-3
 _PAIRS = 4096
@@ -40,6 +43,8 @@ def scaled_squared_distances(X, Y, scale, same):
         Y = X if same else Y * scale
         if X.shape[1] <= _FEW_COLUMNS:
             return cdist(X, Y, "sqeuclidean")
+        if len(X) <= _FEW_ROWS:
+            return cdist(X, Y, "sqeuclidean").astype(X.dtype, copy=False)
         center = Y.mean(axis=0)
         X_centred = X - center
         Y_centred = X_centred if same else Y - center

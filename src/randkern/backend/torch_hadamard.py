@@ -71,10 +71,12 @@ def _real(block, signs):
 
 def _complex(block, signs):
     """Return the real and imaginary parts for S₂ and S₃ with entries (±1 ± i)/√2."""
-    half, rows = math.sqrt(0.5), len(block)
+    half = math.sqrt(0.5)
+    rows = len(block)
     real = transform(block[:, None, :] * signs[:, 0])
     real, imag = half * signs[:, 1] * real, half * signs[:, 4] * real
-    real, imag = transform(real), transform(imag)
+    real = transform(real)
+    imag = transform(imag)
     a, b = half * signs[:, 2], half * signs[:, 5]
     real, imag = a * real - b * imag, a * imag + b * real
     return transform(real).reshape(rows, -1), transform(imag).reshape(rows, -1)
@@ -84,7 +86,8 @@ class StructuredRows(hadamard.StructuredRows):
     """Rows of a structured projection of tensors."""
 
     def _write(self, X, kind, weight, outs, offsets=None, power=2.0):
-        out, is_complex = outs[0], kind == MODULUS or len(outs) == 2
+        out = outs[0]
+        is_complex = kind == MODULUS or len(outs) == 2
         if len(outs) == 1 and self._fused(kind, X, weight, out, offsets, power):
             return
         for rows, columns, parts in self._tiles(X, is_complex, out):
@@ -134,7 +137,8 @@ class StructuredRows(hadamard.StructuredRows):
 
     def _tiles(self, X, is_complex, out):
         """Yield (rows, columns, parts), projections of some rows by whole blocks."""
-        n, p = X.shape[0], block_size(X.shape[1], self.bias)
+        n = X.shape[0]
+        p = block_size(X.shape[1], self.bias)
         entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
         n_rows = max(1, min(n, entries // p))
         n_blocks = max(1, entries // (n_rows * p))
@@ -154,5 +158,6 @@ class StructuredRows(hadamard.StructuredRows):
         """Yield (first block, first row, last + 1, columns of the output)."""
         start, stop = self.row_start, self.row_stop
         for first in range(start // p, -(-stop // p), n_blocks):
-            low, high = max(first * p, start), min((first + n_blocks) * p, stop)
+            low = max(first * p, start)
+            high = min((first + n_blocks) * p, stop)
             yield first, low, high, slice(low - start, high - start)

@@ -132,7 +132,8 @@ class TorchAlgebra(ArrayAlgebra):
 
         Reflections of blocks of columns of Lᵀ and of blocks of R keep Lᵀ triangular.
         """
-        upper, n = factor.T.clone(), len(factor)
+        upper = factor.T.clone()
+        n = len(factor)
         for part in rows.split(_REFLECTIONS):
             part = part.clone()
             for start in range(0, n, _REFLECTIONS):
@@ -317,7 +318,8 @@ class TorchOps(ArrayOps):
         dtype = torch.promote_types(sorted_values.dtype, values.dtype)
         if dtype == torch.bool:  # which searchsorted does not accept
             dtype = torch.uint8
-        sorted_values, values = sorted_values.to(dtype), values.to(dtype)
+        sorted_values = sorted_values.to(dtype)
+        values = values.to(dtype)
         position = torch.searchsorted(sorted_values, values.contiguous())
         position = position.clip(max=len(sorted_values) - 1)
         return position, sorted_values[position] == values
@@ -389,7 +391,8 @@ class TorchOps(ArrayOps):
             return _differences(X, Y, _add_square)
         center = Y.mean(dim=0)
         x, y = X - center, Y - center
-        x_norms, y_norms = (x * x).sum(dim=1), (y * y).sum(dim=1)
+        x_norms = (x * x).sum(dim=1)
+        y_norms = (y * y).sum(dim=1)
         norms = x_norms[:, None] + y_norms
         squared = norms - 2.0 * torch_constants.product(x, y.T)
         # Infinite norms give nan, which is not above the bound.
@@ -406,12 +409,14 @@ class TorchOps(ArrayOps):
 
     def manhattan_distances(self, X, Y, out):
         """Write the L1 distances between all pairs of rows."""
-        X, Y = X.to(out.dtype), Y.to(out.dtype)
+        X = X.to(out.dtype)
+        Y = Y.to(out.dtype)
         out[...] = torch.cdist(X, Y, p=1.0)
 
     def cauchy_kernel(self, X, Y, out):
         """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
-        X, Y = X.to(out.dtype), Y.to(out.dtype)
+        X = X.to(out.dtype)
+        Y = Y.to(out.dtype)
         product = _differences(X, Y, lambda total, d: total * (1.0 + d * d), 1.0)
         out[...] = 1.0 / product
 

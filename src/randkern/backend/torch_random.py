@@ -26,12 +26,10 @@ def _philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 on words held in int64."""
     for _ in range(10):
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (
-            ((p1 >> 32) & _LOW) ^ c1 ^ k0,
-            p1 & _LOW,
-            ((p0 >> 32) & _LOW) ^ c3 ^ k1,
-            p0 & _LOW,
-        )
+        c0 = ((p1 >> 32) & _LOW) ^ c1 ^ k0
+        c1 = p1 & _LOW
+        c2 = ((p0 >> 32) & _LOW) ^ c3 ^ k1
+        c3 = p0 & _LOW
         k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
     return c0, c1, c2, c3
 
@@ -41,7 +39,9 @@ def _words(key, distribution, rows, first, stop, device):
     i = torch.arange(rows.start, rows.stop, device=device)[:, None, None]
     block = torch.arange(first // 64, -(-stop // 64), device=device)[:, None]
     lane = torch.arange(16, device=device)
-    c0, c1, c2 = 16 * block + lane, i & _LOW, i >> 32
+    c0 = 16 * block + lane
+    c1 = i & _LOW
+    c2 = i >> 32
     shape = torch.broadcast_shapes(c0.shape, c1.shape)
     tag = torch.full(shape, DISTRIBUTIONS[distribution].stream, device=device)
     counter = (c0.expand(shape), c1.expand(shape), c2.expand(shape), tag)

@@ -20,7 +20,8 @@ from randkern.backend.torch_trig import is_tracked
 
 # Size of a temporary array of entries, or factors, by rows. On a CPU, with no thousands
 # of units to keep busy, small ones are better.
-_BLOCK, _CPU_BLOCK = 2**23, 2**20
+_BLOCK = 2**23
+_CPU_BLOCK = 2**20
 _FEW_RUNS = 4
 
 
@@ -31,7 +32,8 @@ class TensorEntries:
     """
 
     def __init__(self, entries, like):
-        self.columns, self.factor_starts = entries.columns, entries.factor_starts
+        self.columns = entries.columns
+        self.factor_starts = entries.factor_starts
         self.max_factors = int(np.diff(entries.factor_starts).max(initial=0))
         widths = np.diff(entries.columns)
         #: Where entries of one column follow entries of two, or the reverse.
@@ -97,8 +99,10 @@ class _Terms:
     """A sparse matrix in CSR form that is multiplied by ranges of its rows."""
 
     def __init__(self, starts, columns, values, like):
-        self.starts, self.rows = starts, _integers(_owners(starts), like)
-        self.columns, self.values = _integers(columns, like), _numbers(values, like)
+        self.starts = starts
+        self.rows = _integers(_owners(starts), like)
+        self.columns = _integers(columns, like)
+        self.values = _numbers(values, like)
 
     def times(self, dense: Any, first: int, last: int, column: int = 0) -> Any:
         """Return rows `first` to `last` times `dense`, whose rows begin at `column`."""
@@ -273,7 +277,8 @@ def sparse_polar(X, reads, entries, first, last):
     Real factors may make an amplitude negative.
     """
     shape = len(X), last - first
-    amplitudes, phases = X.new_ones(shape), X.new_zeros(shape)
+    amplitudes = X.new_ones(shape)
+    phases = X.new_zeros(shape)
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
         columns = slice(begin - first, end - first)
         if amplitude is not None:

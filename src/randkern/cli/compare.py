@@ -40,27 +40,33 @@ def command(
     strip: options.Strip = False,
     kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
-        str, typer.Option(help="Numbers of random features.")
+        str, typer.Option(metavar="N,N,...", help="Numbers of random features.")
     ] = "30,100,300,1000,3000",
     exact: Annotated[bool, typer.Option(help="Fit the exact kernels too.")] = True,
     features: Annotated[
-        str, typer.Option(help="random, nystrom (landmarks), or both.")
+        str,
+        typer.Option(metavar="NAMES", help="random, nystrom (landmarks), or both."),
     ] = "random,nystrom",
     alpha: Annotated[
-        str, typer.Option(help="Ridge penalty; auto chooses one per kernel.")
+        str,
+        typer.Option(
+            metavar="ALPHA", help="Ridge penalty; auto chooses one per kernel."
+        ),
     ] = "auto",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Draws of the random features.")
+        int,
+        typer.Option(min=1, metavar="N", help="Draws of the random features."),
     ] = 3,
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
-    time_limit: options.StudyTimeLimit = 120,
+    time_limit: options.StudyLimit = 120,
     save: options.Save = None,
     out: Annotated[
-        Path, typer.Option(help="Directory for results.json and compare.png.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for results.json and compare.png."),
     ] = Path("randkern-compare"),
 ) -> None:
-    """How does the error fall with the number of random features, and at what cost?
+    """Measure how the error falls with the number of features.
 
     Hyperparameters are chosen once per kernel on validation rows, then every
     model is fitted on all training rows and scored on test rows (a quarter, held
@@ -79,14 +85,13 @@ def command(
         alpha=options.parse_alpha(alpha),
         n_seeds=seeds,
         memory_limit=options.parse_bytes(memory_limit),
-        time_limit=time_limit,
         metric=metric,
     )
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
     source = Source(data, target, task, data_dir, test, form, groups, time)
-    run(measure, source, save, out, _print)
+    run(measure, source, time_limit, save, out, _print)
 
 
 def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:

@@ -32,10 +32,13 @@ from typer.core import TyperGroup
 import randkern
 
 # Of redirected output; a terminal's own width is used up to MAX_COLUMNS.
-PLAIN_COLUMNS, MAX_COLUMNS = 100, 160
+PLAIN_COLUMNS = 100
+MAX_COLUMNS = 160
 # Exit codes: of an error that the user can mend, of a bug in randkern (EX_SOFTWARE of
 # sysexits.h), and of an interruption (128 plus the number of SIGINT).
-ERROR, BUG, INTERRUPTED = 2, 70, 130
+ERROR = 2
+BUG = 70
+INTERRUPTED = 130
 _ISSUES = "https://github.com/randkern/randkern/issues"
 
 # Whether errors show where they were raised.
@@ -168,27 +171,6 @@ def described_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({place}, line {last.lineno})"
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on standard error, if that is a terminal, while the block runs."""
-    console = Console(stderr=True)
-    with Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=None)
-
-        def report(done: int, total: int, doing: str) -> None:
-            bar.update(task, completed=done, total=total, description=doing)
-
-        yield report
-
-
 class Clock:
     """Shows the phases of a command, and the seconds of its time limit so far.
 
@@ -199,7 +181,7 @@ class Clock:
     def __init__(self, limit: float) -> None:
         began = start_of_process.get()
         self.limit = limit
-        self._began = time.perf_counter() if began is None else began
+        self.began = time.perf_counter() if began is None else began
 
     def __str__(self) -> str:
         return f"{self.limit - self.left:.0f} of {self.limit:g} s"
@@ -207,7 +189,7 @@ class Clock:
     @property
     def left(self) -> float:
         """The seconds that are left, negative once the limit is over."""
-        return self.limit - (time.perf_counter() - self._began)
+        return self.limit - (time.perf_counter() - self.began)
 
     @contextmanager
     def phase(self, doing: str) -> Iterator[Callable[[str], None]]:
@@ -238,6 +220,32 @@ class _ClockColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(str(self._clock))
+
+
+@contextmanager
+def progress_bar(
+    clock: Clock | None = None,
+) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on standard error, if that is a terminal, while the block runs.
+
+    It shows the seconds of a clock, or those of the block.
+    """
+    console = Console(stderr=True)
+    with Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn() if clock is None else _ClockColumn(clock),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(done: int, total: int, doing: str) -> None:
+            bar.update(task, completed=done, total=total, description=doing)
+
+        yield report
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,7 +23,8 @@ from .schedule import Schedule
 from .tables import TrialCounter, described, load
 
 # Held-out rows are this share of all rows, and at most so many.
-_SHARE, _MAX_HELD_OUT = 0.2, 10_000
+_SHARE = 0.2
+_MAX_HELD_OUT = 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
 _MIN_ROWS = 10
@@ -38,15 +39,20 @@ def command(
     data: Annotated[
         str,
         typer.Argument(
+            metavar="DATA",
             help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
-            "for one of these from standard input."
+            "for one of these from standard input.",
         ),
     ],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column to predict.")
+    ],
     task: Task = None,
     test: Annotated[
         Path | None,
-        typer.Option(help="Rows that judge the model; by default a fifth of the data."),
+        typer.Option(
+            metavar="FILE", help="Table with the test rows; by default a fifth of DATA."
+        ),
     ] = None,
     groups: options.Groups = None,
     time: options.Time = None,
@@ -59,24 +65,27 @@ def command(
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
     log_target: options.LogTarget = False,
-    metric: options.Metric = None,
+    metric: options.ShownMetric = None,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool,
         typer.Option(
-            help="Once the model has been scored, fit held-out rows too; not with "
-            "--test, whose rows are never fitted."
+            help="Once the model has been scored, fit it to the held-out rows too; "
+            "the rows of --test are never fitted."
         ),
     ] = True,
-    seed: Annotated[int, typer.Option(help="Of the split and of random features.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the split and of random features.")
+    ] = 0,
     out: Annotated[
-        Path, typer.Option(help="Directory for model.skops and report.html.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for model.skops and report.html."),
     ] = Path("randkern-fit"),
 ) -> None:
     """Fit a model to a table: no kernel, metric or penalty to choose.
 
     Prints what was tried and how well the model predicts rows that were held out;
-    writes model.skops (for ``randkern predict``), report.html and results.json.
+    writes model.skops (for randkern predict), report.html and results.json.
     """
     for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
         import_extra(module, "randkern fit", extra)  # before any work
@@ -85,7 +94,8 @@ def command(
 
     # With --test, all of the data train the model that is scored.
     refit = refit and test is None
-    console, clock = output(), Clock(time_limit)
+    console = output()
+    clock = Clock(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
@@ -136,7 +146,9 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     from ..reporting import contents, fitted_rows, panels
     from ..study.measure import Measurement
 
-    model, task, arguments = job.model, job.table.task, job.arguments
+    model = job.model
+    task = job.table.task
+    arguments = job.arguments
     split, known, held_out = job.parts
     X, _, y, _ = split
     schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
@@ -263,7 +275,8 @@ class _Files:
 
         with atomic_write(self.model, outdated=(self.results, self.report)) as file:
             write(model, file)
-        self._written, self._fitted = [self.model], fitted
+        self._written = [self.model]
+        self._fitted = fitted
 
     def write_report(self, page: dict[str, Any], results: dict[str, Any]) -> None:
         """Write what belongs to the model that was written last.
@@ -328,7 +341,7 @@ def _fit(
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
         warnings.warn(
-            f"--time-limit {limit:g} stopped {', '.join(cut)} early: this machine is "
+            f"--time-limit {limit:g} ended {_listed(cut)} early: this machine is "
             "slower or busier than the plan assumes, and another fit may give another "
             "model; raise the limit",
             DeadlineWarning,
@@ -345,7 +358,9 @@ def _refit(
     """
     from ..reporting import fitted_rows
 
-    X, y, shares = table.X_train, table.y_train, model._importances
+    X = table.X_train
+    y = table.y_train
+    shares = model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
     _fit(model, schedule.refit, X, y, splitting, clock, doing)
@@ -381,15 +396,22 @@ def _evaluated(
     )
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Return names as in a sentence: a, b and c."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
     """Warn of what the report lacks because there was no time for it."""
-    from ..reporting.scores import not_fitted
+    from ..reporting.baseline_models import not_fitted
 
-    late = [*not_fitted(evaluated), *(p.heading for p in figures if p.is_late)]
+    headings = [panel.heading for panel in figures if panel.is_late]
+    late = [*not_fitted(evaluated), *(f"“{heading}”" for heading in headings)]
     if late:
         warnings.warn(
             f"--time-limit {limit:g} leaves no time for some parts of the report: "
-            f"{'; '.join(late)}. The model is as it would be with them",
+            f"{', '.join(late)}. The model does not depend on them",
             DeadlineWarning,
             stacklevel=1,
         )
@@ -405,6 +427,8 @@ def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
 
 def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     """Return a table of the kernels that were tried, the best first."""
+    from ..reporting.page import LENGTHSCALES
+
     trials = model.leaderboard_.sort_values("error", kind="stable")
     n_shown = min(len(trials), _SHOWN)
     as_r2 = metric.score == "r2"
@@ -412,20 +436,22 @@ def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     if as_r2:
         heading = metric.title
     elif task == "classification":
-        of += ", for classes as ±1; it is not a share of rows"
+        of += ", classes as ±1; not the share of misclassified rows"
     table = titled_table(
         f"the best {n_shown} of {len(trials)} kernels tried",
-        caption=f"{heading}: {of}",
+        caption=f"{heading}: {of}; comparable only where the numbers of rows are equal",
         caption_justify="left",
     )
-    for name in ("kernel", "numbers", "metric"):
+    for name in ("kernel", "scaling", "lengthscales"):
         table.add_column(name)
     for name in ("rows", heading, "seconds"):
         table.add_column(name, justify="right")
     for trial in trials.head(_SHOWN).to_dict("records"):
         error = trial["error"]
         table.add_row(
-            *(trial[name] for name in ("kernel", "numbers", "metric")),
+            trial["kernel"],
+            trial["numbers"],
+            LENGTHSCALES[trial["metric"]],
             f"{trial['rows']:,}",
             f"{1 - error**2 if as_r2 else error:.4f}",
             f"{trial['seconds']:.1f}",

@@ -13,7 +13,9 @@ _MAX_IMPORTANCES = 5
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A file of randkern fit or save.")
+    ],
     importances: Annotated[
         bool,
         typer.Option(
@@ -23,10 +25,11 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Print what a model is, which columns it takes, and the code that builds it."""
+    """Show a model: its columns, their importances, and its code."""
     import randkern
 
-    fitted, console = randkern.load(model), output()
+    fitted = randkern.load(model)
+    console = output()
     for line in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
         console.print(line, soft_wrap=True, markup=False)
 

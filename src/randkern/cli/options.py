@@ -12,54 +12,70 @@ if TYPE_CHECKING:
 Data = Annotated[
     str,
     typer.Option(
+        metavar="DATA",
         help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another name "
         "that randkern.datasets knows, a file such as .csv or .parquet, or - for "
-        "standard input."
+        "standard input.",
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Directory of the data set's files.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder of the data set's files."),
 ]
-Target = Annotated[str | None, typer.Option(help="Column to predict, for a file.")]
+Target = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column to predict, for a file.")
+]
 Task = Annotated[
     str | None,
     typer.Option(
+        metavar="TASK",
         help="classification or regression, for a file; by default guessed from the "
-        "target's values."
+        "target's values.",
     ),
 ]
 Test = Annotated[
     Path | None,
     typer.Option(
-        help="File of a table whose rows judge the models, in place of a quarter of "
-        "--data."
+        metavar="FILE",
+        help="Table with the test rows, in place of a quarter of --data.",
     ),
 ]
 Categorical = Annotated[
     list[str] | None,
     typer.Option(
-        help="Columns that hold categories, though they look like numbers or dates; "
-        "separated by commas."
+        metavar="COLUMNS",
+        help="Columns that hold categories though they look like numbers or dates; "
+        "separated by commas.",
     ),
 ]
 Numeric = Annotated[
     list[str] | None,
-    typer.Option(help="Columns that hold numbers; texts there are missing values."),
+    typer.Option(
+        metavar="COLUMNS",
+        help="Columns that hold numbers; texts there are missing values.",
+    ),
 ]
-Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out.")]
+Drop = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMNS", help="Columns to leave out.")
+]
 Text = Annotated[
     list[str] | None,
-    typer.Option(help="Columns of free text, whose words are read."),
+    typer.Option(
+        metavar="COLUMNS", help="Columns of free text, whose words become features."
+    ),
 ]
-Decimal = Annotated[str, typer.Option(help="Decimal sign: . or a comma.")]
+Decimal = Annotated[
+    str, typer.Option(metavar="SIGN", help="Decimal sign: . or a comma.")
+]
 Thousands = Annotated[
-    str | None, typer.Option(help="What separates thousands, such as , in 1,234.")
+    str | None,
+    typer.Option(metavar="SIGN", help="What separates thousands, such as , in 1,234."),
 ]
 DayFirst = Annotated[
     bool | None,
     typer.Option(
         "--dayfirst/--monthfirst",
-        help="Read dates such as 03/04/2026, which begin with the day or the month.",
+        help="Read dates such as 03/04/2026 with the day or the month first.",
     ),
 ]
 Strip = Annotated[
@@ -71,15 +87,17 @@ Strip = Annotated[
 Groups = Annotated[
     str | None,
     typer.Option(
+        metavar="COLUMN",
         help="Column that names groups of rows, such as patients: whole groups are "
-        "held out, and it is not a feature."
+        "held out, and it is not a feature.",
     ),
 ]
 Time = Annotated[
     str | None,
     typer.Option(
-        help="Column of dates or numbers in the order of time: the last rows are held "
-        "out, and predicted from earlier ones."
+        metavar="COLUMN",
+        help="Column of dates or numbers that orders the rows in time: the last rows "
+        "are held out, and predicted from earlier ones.",
     ),
 ]
 LogTarget = Annotated[
@@ -93,8 +111,9 @@ LogTarget = Annotated[
 Save = Annotated[
     Path | None,
     typer.Option(
+        metavar="FILE",
         help="File for the best model, fitted to the training rows; randkern predict "
-        "reads it."
+        "reads it.",
     ),
 ]
 
@@ -112,30 +131,54 @@ TimeLimit = Annotated[
     float,
     typer.Option(
         min=1,
+        metavar="SECONDS",
         callback=finite,
         help="Seconds from the start of the command to its end. Less than 15 may leave "
         "no time for figures; about 5 are needed.",
     ),
 ]
+StudyLimit = Annotated[
+    float,
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        callback=finite,
+        help="Seconds from the start of the command after which no further fit begins; "
+        "the output names what was skipped.",
+    ),
+]
+_METRICS = "error, logloss, auc (classification), nrmse, rmse, mae, r2 (regression)"
 Metric = Annotated[
     str | None,
     typer.Option(
-        help="Of error, logloss, auc (classification), nrmse, rmse, mae, r2 "
-        "(regression): fit shows it first, though it always minimises log loss or "
-        "squared error; compare and tune show it and choose the best by it."
+        metavar="NAME",
+        help=f"One of {_METRICS}: the best is chosen by it, and it is shown.",
+    ),
+]
+ShownMetric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"One of {_METRICS}: shown first. The fit minimises log loss or squared "
+        "error whatever the metric.",
     ),
 ]
 Kernels = Annotated[
     str,
     typer.Option(
-        help="Of gaussian, laplacian, cauchy, matern[:NU], rational-quadratic[:ALPHA], "
-        "periodic[:PERIOD], linear, polynomial[:DEGREE], optical[:DEGREE], "
-        "softmax[:FEATURES], arc-cosine[:ORDER], categorical, compositional[:DEPTH]."
+        metavar="NAMES",
+        help="Of gaussian, laplacian, cauchy, matern[:NU], "
+        "rational-quadratic[:ALPHA], periodic[:PERIOD], linear, polynomial[:DEGREE], "
+        "optical[:DEGREE], "
+        "softmax[:FEATURES], arc-cosine[:ORDER], categorical, compositional[:DEPTH].",
     ),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
+    typer.Option(
+        metavar="SIZE",
+        help='Memory that a model may use, such as "8GB"; larger models are skipped.',
+    ),
 ]
 StudyTimeLimit = Annotated[
     float,

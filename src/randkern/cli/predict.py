@@ -17,20 +17,29 @@ _BLOCK = 10_000
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A file of randkern fit or save.")
+    ],
     data: Annotated[
         str,
         typer.Argument(
+            metavar="ROWS",
             help="A table with the columns that the model was fitted to; - for "
-            "standard input."
+            "standard input.",
         ),
     ],
     out: Annotated[
-        str, typer.Option(help="A .csv or .parquet file; - for standard output.")
+        str,
+        typer.Option(
+            metavar="FILE", help="A .csv or .parquet file; - for standard output."
+        ),
     ] = "-",
     interval: Annotated[
         float | None,
-        typer.Option(help="Add low and high, which hold the target so often (0.9)."),
+        typer.Option(
+            metavar="COVERAGE",
+            help="Add the columns low and high, an interval with this coverage (0.9).",
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option(help="Add the probability of each class.")
@@ -38,7 +47,7 @@ def command(
 ) -> None:
     """Predict the rows of a table, in their order.
 
-    Writes a column ``prediction``; with --interval ``low`` and ``high``, with
+    Writes the column prediction; with --interval also low and high, with
     --probabilities a column per class.
     """
     import randkern
@@ -145,7 +154,8 @@ def _predictions(
                 predictions[f"probability of {label}"] = column
         return pd.DataFrame(predictions)
 
-    n, parts = len(frame), []
+    n = len(frame)
+    parts = []
     with progress_bar() as report:
         for start in range(0, max(n, 1), _BLOCK):
             report(start, n, "rows predicted")

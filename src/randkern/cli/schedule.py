@@ -12,15 +12,20 @@ from typing import Any, Self
 
 # Seconds of a usual core: of starting Python with its packages, of quick figures and of
 # writing the files; of reading, checking and describing a number, and a text.
-_START, _NUMBER, _TEXT = 3.5, 2e-7, 2e-6
+_START = 3.5
+_NUMBER = 2e-7
+_TEXT = 2e-6
 # Of the other seconds, the report has this share, but no more than some seconds and a
 # smaller share, for importances. The fits divide the rest: the refit, which does not
 # search for kernels, has the smaller part.
-_REPORT_SHARE, _REPORT_SECONDS, _IMPORTANCES_SHARE = 0.22, 6.0, 0.05
+_REPORT_SHARE = 0.22
+_REPORT_SECONDS = 6.0
+_IMPORTANCES_SHARE = 0.05
 _REFIT_SHARE = 0.38
 # The fits have at least this share of the limit, and each of them a second: in less,
 # they would be cut short for nothing.
-_MIN_SHARE, _MIN_SECONDS = 0.25, 1.0
+_MIN_SHARE = 0.25
+_MIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
-from .console import output, progress_bar
+from .console import Clock, output, progress_bar
 from .tables import described, load
 
 
@@ -28,27 +28,33 @@ class Source(NamedTuple):
 def run(
     measure: Callable[..., dict[str, Any]],
     source: Source,
+    time_limit: float,
     save: Path | None,
     out: Path,
     show: Callable[[Console, Mapping[str, Any]], None],
 ) -> None:
     """Run a study on a data set; write results, figure and best model; print them.
 
-    `measure` returns results from a data set and the keyword `progress`; `show` prints
-    their tables.
+    `measure` returns results from a data set and the keywords `time_limit`, `began` and
+    `progress`; `show` prints their tables.
     """
     from .._files import check_writable
     from ..study.records import write_results
 
-    dataset, console = load(*source), output()
+    console = output()
+    clock = Clock(time_limit)
+    with clock.phase(f"reading {source.data}"):
+        dataset = load(*source)
     if source.target is not None:
         console.print(described(dataset, source.task), soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out)
     if save is not None:
         check_writable(save.parent)
-    with progress_bar() as progress:
-        results = measure(dataset, progress=progress)
+    with progress_bar(clock) as progress:
+        results = measure(
+            dataset, time_limit=clock.limit, began=clock.began, progress=progress
+        )
     results["arguments"].update(
         (name, str(value) if isinstance(value, Path) else value)
         for name, value in source._asdict().items()

@@ -117,7 +117,8 @@ class TrialCounter:
     """A scikit-learn callback that reports how many kernels a fit has tried."""
 
     def __init__(self, report: Callable[[str], None]):
-        self._report, self._n = report, 0
+        self._report = report
+        self._n = 0
 
     def setup(self, estimator: Any, context: Any) -> None: ...
 

@@ -33,28 +33,38 @@ def command(
     strip: options.Strip = False,
     kernels: options.Kernels = "gaussian,optical",
     n_components: Annotated[
-        str, typer.Option(help="Number of random features, or exact.")
+        str, typer.Option(metavar="N", help="Number of random features, or exact.")
     ] = "1000",
     alphas: Annotated[
-        str, typer.Option(help="Penalties; auto: nine decades, by kernel.")
+        str,
+        typer.Option(metavar="LIST", help="Penalties; auto: nine decades, by kernel."),
     ] = "auto",
     scales: Annotated[
-        str, typer.Option(help="What the features are multiplied by.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Factors that the features are multiplied by."
+        ),
     ] = "0.01,0.1,1,10",
     lengthscales: Annotated[
-        str, typer.Option(help="Lengthscales; auto: 1/8 to 8 of the data's own.")
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Lengthscales; auto: 1/8 to 8 times one that suits the data's spread.",
+        ),
     ] = "auto",
     biases: Annotated[
         str,
         typer.Option(
-            help="Biases of the optical kernel; auto: 0 to 16 mean squared norms."
+            metavar="LIST",
+            help="Biases of the optical kernel; auto: 0 to 16 mean squared norms.",
         ),
     ] = "auto",
     validation: Annotated[
         str,
         typer.Option(
+            metavar="HOW",
             help="loo (leave-one-out, in closed form), holdout (a quarter of the "
-            "training rows), or a number of folds."
+            "training rows), or a number of folds.",
         ),
     ] = "loo",
     optuna: Annotated[
@@ -66,20 +76,25 @@ def command(
         ),
     ] = False,
     trials: Annotated[
-        int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
+        int,
+        typer.Option(min=1, metavar="N", help="Proposals of --optuna for each kernel."),
     ] = 20,
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
-    time_limit: options.StudyTimeLimit = 120,
+    time_limit: options.StudyLimit = 120,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Seed of the features, the folds and Optuna."
+        ),
     ] = 0,
     save: options.Save = None,
     out: Annotated[
-        Path, typer.Option(help="Directory for results.json and tune.png.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for results.json and tune.png."),
     ] = Path("randkern-tune"),
 ) -> None:
-    """Which penalty, scale, and lengthscale or bias suit the data?
+    """Search for the penalty, and the lengthscale or bias.
 
     Every setting of a kernel is decomposed once for all penalties and scales. The
     best of each kernel is fitted on all training rows and scored on test rows (a
@@ -108,7 +123,7 @@ def command(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
     source = Source(data, target, task, data_dir, test, form, groups, time)
-    run(measure, source, save, out, _print)
+    run(measure, source, time_limit, save, out, _print)
 
 
 def _parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
@@ -219,7 +234,8 @@ def _scores(results: Mapping[str, Any], share: bool) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     scale, unit = (100, "%") if share else (1, "")
     for name, scores in {**results["baselines"], **results["best"]}.items():
-        loss, form = scores.get("validation_error"), ".2f" if share else ".4f"
+        loss = scores.get("validation_error")
+        form = ".2f" if share else ".4f"
         others = (scores[key] for key in names)
         own = [metric.text(scores.get(metric.score))] if asked else []
         table.add_row(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,8 +12,8 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._sklearn import num_samples
 from randkern._validation import check_count, is_tensor
-from randkern.data.training_data import ArraySource
-from randkern.exceptions import DataFileError, RowsChangedError
+from randkern.data.sources import ArraySource, ParquetSource, Source, open_zarr
+from randkern.exceptions import RowsChangedError
 
 # The number of an item of a stream, its first row, and the item.
 _Item = tuple[int | None, int | None, Any]
@@ -67,7 +65,8 @@ class RowBlocks:
         a dataframe, a table of pyarrow or a tensor. PyTorch's ``DataLoader`` is such
         an iterable, unless it shuffles.
     n_rows : int, optional
-        Number of rows; counted in the first full pass if not given.
+        Number of rows. None: that of `blocks`, if it has an attribute `n_rows`;
+        otherwise they are counted in the first full pass.
 
     Attributes
     ----------
@@ -76,7 +75,7 @@ class RowBlocks:
     n_blocks : int or None
         Number of blocks with rows, None while unknown.
     column_names : tuple of str or None
-        Names of the columns of X, for Parquet files.
+        Names of the columns of X, where `blocks` knows them (Parquet files).
 
     Raises
     ------
@@ -120,19 +119,23 @@ class RowBlocks:
 
     def __init__(
         self,
-        blocks: Iterable[Any] | Callable[[], Iterable[Any]],
+        blocks: Source | Callable[[], Iterable[Any]],
         *,
         n_rows: int | None = None,
     ):
         check_reiterable(blocks)
         self._blocks = blocks
+        if n_rows is None:
+            n_rows = getattr(blocks, "n_rows", None)
         if n_rows is not None and n_rows != 0:
             check_count("n_rows", n_rows)
         self.n_rows = n_rows if n_rows is None else int(n_rows)
-        self.n_blocks: int | None = None
+        self.n_blocks: int | None = getattr(blocks, "n_blocks", None)
+        self.column_names: tuple[str, ...] | None = getattr(
+            blocks, "column_names", None
+        )
         self._starts: list[int] = []  # the first rows of all items, after a pass
         self._parts: tuple[bool, bool] | None = None
-        self.column_names: tuple[str, ...] | None = None
 
     @classmethod
     def from_arrays(
@@ -164,7 +167,7 @@ class RowBlocks:
         >>> [block.y.tolist() for block in rows]
         [[0.0, 2.0], [4.0, 6.0], [8.0]]
         """
-        return cls._of_source(ArraySource(X, y, sample_weight, block_rows))
+        return cls(ArraySource(X, y, sample_weight, block_rows))
 
     @classmethod
     def from_parquet(
@@ -224,9 +227,7 @@ class RowBlocks:
         [([[1.0, 3.0], [2.0, 4.0]], [5.0, 6.0])]
         >>> folder.cleanup()
         """
-        return cls._of_source(
-            ParquetSource(path, target, sample_weight, columns, block_rows)
-        )
+        return cls(ParquetSource(path, target, sample_weight, columns, block_rows))
 
     @classmethod
     def from_zarr(
@@ -270,13 +271,6 @@ class RowBlocks:
         """
         arrays = open_zarr(path_or_group, (X, y, sample_weight))
         return cls.from_arrays(*arrays, block_rows=block_rows)
-
-    @classmethod
-    def _of_source(cls, source: ArraySource | ParquetSource) -> RowBlocks:
-        rows = cls(source, n_rows=source.n_rows)
-        rows.n_blocks = source.n_blocks
-        rows.column_names = getattr(source, "columns", None)
-        return rows
 
     def __iter__(self) -> Iterator[RowBlock]:
         items = ((number, None, item) for number, item in enumerate(self._start()))
@@ -503,225 +497,3 @@ def checked_length(block: RowBlock, where: str) -> int:
             f"{where} has inconsistent numbers of rows: {counts}; they must be equal."
         )
     return lengths["X"]
-
-
-_PURPOSE = "RowBlocks.from_parquet"
-_BUFFER_BYTES = 2**20
-_TEXTS = ("string", "large_string", "string_view")
-
-
-class ParquetSource:
-    """Columns of Parquet files, by name, so that the source pickles in a few bytes."""
-
-    def __init__(
-        self,
-        path: Any,
-        target: str | None,
-        sample_weight: str | None,
-        columns: list[str] | None,
-        block_rows: int,
-    ):
-        self.block_rows = check_count("block_rows", block_rows)
-        several = isinstance(path, list | tuple)
-        self.path: Any = [str(p) for p in path] if several else str(path)
-        self.target, self.sample_weight = target, sample_weight
-        arrow = import_extra("pyarrow", _PURPOSE, "data")
-        dataset = _open(self.path)
-        schema = dataset.schema
-        roles = {"target": target, "sample_weight": sample_weight}
-        apart = {role: name for role, name in roles.items() if name is not None}
-        _check_names(self.path, schema.names, [*apart.values(), *(columns or ())])
-        for role, name in apart.items():
-            if name in (columns or ()):
-                raise ValueError(
-                    f"{name!r} is both the {role} and one of columns; remove it from "
-                    "columns."
-                )
-        if columns is None:
-            columns = [name for name in schema.names if name not in apart.values()]
-        if not columns:
-            raise ValueError(
-                f"{self.path} has no columns for X besides target and sample_weight."
-            )
-        self.columns = tuple(columns)
-        fields = [schema.field(name) for name in columns]
-        with _readable(self.path):  # the footers of the files
-            self.n_rows = int(dataset.count_rows())
-        self.n_blocks = -(-self.n_rows // self.block_rows)
-        # Whether columns hold text or categories.
-        self.categories = [_is_category(arrow, field, self.path) for field in fields]
-        single = all(field.type == arrow.float32() for field in fields)
-        self.dtype = np.dtype(np.float32 if single else np.float64)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
-        yield from self._blocks_of(self._row_groups())
-
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[int, tuple[Any, Any, Any]]]:
-        """Yield blocks of row groups in a random order, with their first rows."""
-        row_groups = list(self._row_groups())
-        lengths = [group.row_groups[0].num_rows for group in row_groups]
-        starts = np.cumsum([0, *lengths])
-        for i in generator.permutation(len(row_groups)):
-            start = int(starts[i])
-            for block in self._blocks_of([row_groups[i]]):
-                yield start, block
-                start += block[0].shape[0]
-
-    def _blocks_of(self, row_groups: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the rows of row groups in blocks."""
-        target, weight = self.target, self.sample_weight
-        for table in self._tables(row_groups):
-            yield (
-                self._features(table),
-                None if target is None else _values(table, target),
-                None if weight is None else _numbers(table, weight, np.dtype(float)),
-            )
-
-    def _tables(self, row_groups: Iterable[Any]) -> Iterator[Any]:
-        """Yield tables of `block_rows` rows, across row groups and files."""
-        arrow = import_extra("pyarrow", _PURPOSE, "data")
-        pending: list[Any] = []
-        n_pending = 0
-        with _readable(self.path):
-            for batch in self._batches(row_groups):
-                pending.append(batch)
-                n_pending += batch.num_rows
-                while n_pending >= self.block_rows:
-                    table = arrow.Table.from_batches(pending)
-                    yield table.slice(0, self.block_rows)
-                    rest = table.slice(self.block_rows)
-                    pending, n_pending = rest.to_batches(), rest.num_rows
-        if n_pending:
-            yield arrow.Table.from_batches(pending)
-
-    def _row_groups(self) -> Iterator[Any]:
-        """Yield the row groups of all files."""
-        with _readable(self.path):
-            for fragment in _open(self.path).get_fragments():
-                yield from fragment.split_by_row_group()
-
-    def _batches(self, row_groups: Iterable[Any]) -> Iterator[Any]:
-        """Yield the rows of row groups.
-
-        A scanner of all files would read ahead of a slow consumer until all are in
-        memory. Here only one row group is open, and its pages are read as needed.
-        """
-        dataset = _open(self.path)
-        options = import_extra(
-            "pyarrow.dataset", _PURPOSE, "data"
-        ).ParquetFragmentScanOptions(
-            use_buffered_stream=True, buffer_size=_BUFFER_BYTES, pre_buffer=False
-        )
-        apart = (self.target, self.sample_weight)
-        names = dict.fromkeys([*self.columns, *(name for name in apart if name)])
-        for row_group in row_groups:
-            yield from row_group.to_batches(
-                schema=dataset.schema,
-                columns=list(names),
-                batch_size=self.block_rows,
-                batch_readahead=1,
-                fragment_readahead=1,
-                fragment_scan_options=options,
-            )
-
-    def _features(self, table: Any) -> Any:
-        """Return X: a float array, or a dataframe if there are categories."""
-        if not any(self.categories):
-            X = np.empty((table.num_rows, len(self.columns)), self.dtype)
-            for j, name in enumerate(self.columns):
-                X[:, j] = _numbers(table, name, self.dtype)
-            return X
-        pandas = import_extra("pandas", f"{_PURPOSE}, for columns of text,", "data")
-        columns = {}
-        for name, is_category in zip(self.columns, self.categories, strict=True):
-            # The dtype must not depend on whether a block has missing values.
-            columns[name] = (
-                table[name].to_pandas()
-                if is_category
-                else _numbers(table, name, self.dtype)
-            )
-        return pandas.DataFrame(columns)
-
-
-def _open(path: Any) -> Any:
-    dataset = import_extra("pyarrow.dataset", _PURPOSE, "data")
-    for file in path if isinstance(path, list) else [path]:
-        if "://" not in file and not os.path.exists(file):
-            raise FileNotFoundError(f"{file} does not exist; check the path")
-    with _readable(path):
-        return dataset.dataset(path, format="parquet", partitioning="hive")
-
-
-@contextmanager
-def _readable(path: Any) -> Iterator[None]:
-    """Name the files in errors of pyarrow."""
-    arrow = import_extra("pyarrow", _PURPOSE, "data")
-    try:
-        yield
-    except (arrow.ArrowException, OSError) as error:
-        raise DataFileError(
-            f"{path} could not be read as Parquet ({error}); copy or download it again"
-        ) from error
-
-
-def _check_names(path: Any, names: list[str], wanted: list[str]) -> None:
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise DataFileError(
-            f"{path} has duplicate column names: {', '.join(duplicates)}; rename them "
-            "before writing the file"
-        )
-    for name in wanted:
-        if name not in names:
-            raise ValueError(f"{path} has no column {name!r}; its columns are {names}.")
-
-
-def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
-    """Return whether a column holds text or categories; raise if it is not numeric."""
-    kind = field.type
-    if arrow.types.is_dictionary(kind) or str(kind) in _TEXTS:
-        return True
-    is_one_of = arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean
-    if any(check(kind) for check in is_one_of) or str(kind).startswith("decimal"):
-        return False
-    raise ValueError(
-        f"column {field.name!r} of {path} has the type {kind}, expected numbers or "
-        "strings; leave it out with columns=[...]."
-    )
-
-
-def _numbers(table: Any, name: str, dtype: np.dtype) -> np.ndarray:
-    """Return a column of numbers, with missing values as NaN."""
-    return table[name].cast(str(dtype), safe=False).to_numpy()
-
-
-def _values(table: Any, name: str) -> np.ndarray:
-    """Return a column in its own type, categories as their values."""
-    column = table[name]
-    if str(column.type).startswith("dictionary"):
-        column = column.cast(column.type.value_type)
-    elif str(column.type).startswith("decimal"):
-        column = column.cast("double", safe=False)
-    return column.to_numpy()
-
-
-def open_zarr(path_or_group: Any, names: tuple[str | None, ...]) -> tuple[Any, ...]:
-    """Return the arrays of these names (None for None) without reading rows."""
-    group = path_or_group
-    if isinstance(path_or_group, str | os.PathLike):
-        zarr = import_extra("zarr", "RowBlocks.from_zarr", "data")
-        group = zarr.open(path_or_group, mode="r")
-    if hasattr(group, "shape"):
-        raise ValueError(
-            f"{path_or_group} is a Zarr array, expected a group of arrays; use "
-            "RowBlocks.from_arrays(zarr.open(path)) for a single array."
-        )
-    available = sorted(name for name, _ in group.arrays())
-    for name in names:
-        if name is not None and name not in available:
-            raise ValueError(
-                f"{path_or_group} has no array {name!r}; its arrays are {available}."
-            )
-    return tuple(None if name is None else group[name] for name in names)

@@ -20,7 +20,8 @@ _MIN_WORDS = 3
 # If all of more than this many categories are numbers except for one text, in at most
 # this share of the rows, the column is numeric with a placeholder such as "?"; several
 # such texts are codes such as "V57".
-_FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
+_FEW_CATEGORIES = 20
+_FEW_TEXTS = 0.05
 
 
 def with_known_types(X: Any) -> Any:
@@ -117,8 +118,13 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
             "categories; convert the column to numbers, or, if they are identifiers, "
             "add a prefix (as in 'id 7')."
         )
-    one = len({values[row] for row in rows}) == 1
-    if len(rows) < len(values) * (0.5 if many else _FEW_TEXTS * one):
+    if many:
+        max_share = 0.5
+    elif len({values[row] for row in rows}) == 1:
+        max_share = _FEW_TEXTS
+    else:
+        max_share = 0.0
+    if len(rows) < max_share * len(values):
         raise ValueError(
             f"column {name!r} is numeric except in {len(rows):,} rows: "
             f"{cell(values, rows)}; fix or clear these values."
@@ -171,6 +177,8 @@ def split_target(X: Any, y: Any, target: str | None) -> tuple[Any, Any]:
         )
     names = list(X.columns)
     if target not in names:
-        shown = ", ".join(map(repr, names[:10])) + ", ..." * (len(names) > 10)
+        shown = ", ".join(map(repr, names[:10]))
+        if len(names) > 10:
+            shown += ", ..."
         raise ValueError(f"X has no column {target!r}; its columns are {shown}")
     return X[[name for name in names if name != target]], X[target]

@@ -23,7 +23,10 @@ _MODULUS = 2**64
 # An odd number of random bits (Steele, Lea & Flood 2014, "Fast splittable pseudorandom
 # number generators").
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
-_X, _TARGETS, _WEIGHTS = 0, 1, 2  # seeds of the multipliers of their columns
+# seeds of the multipliers of their columns
+_X = 0
+_TARGETS = 1
+_WEIGHTS = 2
 
 
 def fingerprint_of(X: Rows, y: Any, weight: Array, start: int) -> int:
@@ -86,7 +89,8 @@ class PassRecord:
 
         If blocks were cut elsewhere in the first pass, only all of them can tell.
         """
-        current, first_block = self._blocks[start], first._blocks.get(start, (None, 0))
+        current = self._blocks[start]
+        first_block = first._blocks.get(start, (None, 0))
         if current[0] == first_block[0] and current[1] != first_block[1]:
             raise rows_changed(where)
 

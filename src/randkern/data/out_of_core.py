@@ -63,7 +63,9 @@ class StreamedRows(TrainingData):
         n_bytes: int,
     ):
         self._read = read
-        self.n_rows, self.n_targets, self.like = n_rows, n_targets, like
+        self.n_rows = n_rows
+        self.n_targets = n_targets
+        self.like = like
         # Targets and weights are float64.
         self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
         # Functions applied to each block that is read.
@@ -111,7 +113,8 @@ class StreamedRows(TrainingData):
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
         rows = copy.copy(self)
-        rows._changes, rows._statistics = (*self._changes, change), None
+        rows._changes = (*self._changes, change)
+        rows._statistics = None
         return rows
 
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
@@ -137,7 +140,9 @@ class _CheckedBlocks:
     """
 
     def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
-        self.estimator, self.blocks, self.device = estimator, blocks, device
+        self.estimator = estimator
+        self.blocks = blocks
+        self.device = device
         # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
         self._kinds: tuple[str, ...] = ()
@@ -145,7 +150,7 @@ class _CheckedBlocks:
         self._n_passes = 0
 
     def first_pass(self) -> Iterator[tuple[RowBlock, Any]]:
-        """Yield checked blocks, and what the estimator has seen in their targets."""
+        """Yield checked blocks, and the summaries of their targets."""
         self._n_passes = 1
         for block in _read(self.blocks, "of the first pass", _NOT_FITTED):
             with located(block):
@@ -155,9 +160,9 @@ class _CheckedBlocks:
                         "(X, y) or (X, y, sample_weight)."
                     )
                 X, weight = self._of(block, first=block.start == 0)
-                seen = self.estimator._seen_in(X, block.y, weight)
+                summary = self.estimator._summarise_targets(X, block.y, weight)
             self._record.add(X, block.y, weight, _start_of(block))
-            yield replace(block, X=X, sample_weight=weight), seen
+            yield replace(block, X=X, sample_weight=weight), summary
 
     def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
         """Yield blocks with their targets, in order or in a random order."""
@@ -175,7 +180,7 @@ class _CheckedBlocks:
             record.add(X, block.y, weight, start)
             record.check_block(self._record, start, where)
             with located(block):
-                Y, weight = self.estimator._targets_of(X, block.y, weight)
+                Y, weight = self.estimator._read_later_targets(X, block.y, weight)
             yield ArrayRows(X, Y, weight, start).at(self.like)
         record.check_all(self._record, f"pass {self._n_passes} over the rows")
 
@@ -211,14 +216,17 @@ def read_stream(
     to_blocks = dask_blocks if is_dask(source) else as_blocks
     blocks = to_blocks(source, y, sample_weight)
     checked = _CheckedBlocks(estimator, blocks, device)
-    sample, generator = RowSample(), stream.child("first pass").generator()
-    seen: list[Any] = []
+    sample = RowSample()
+    generator = stream.child("first pass").generator()
+    summaries: list[Any] = []
     targets: list[tuple[Any, Any]] = []
-    n_rows, n_bytes, target_bytes = 0, 0, 0
+    n_rows = 0
+    n_bytes = 0
+    target_bytes = 0
     like: Array = None
-    for block, seen_in_block in checked.first_pass():
+    for block, summary in checked.first_pass():
         rows, weight = block.X, block.sample_weight
-        seen.append(seen_in_block)
+        summaries.append(summary)
         if target_bytes <= _TARGET_BYTES:
             # Copies: the stream may reuse the memory for its next block.
             y = copied(block.y)
@@ -236,13 +244,13 @@ def read_stream(
             "the stream has no rows: found 0 samples, but at least 1 is required; "
             "pass blocks with rows."
         )
-    n_targets = estimator._learn_from(seen)
+    n_targets = estimator._learn_from_summaries(summaries)
     checked.like = like if device is None else _empty_on(device, like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
     if target_bytes <= _TARGET_BYTES:
         read_targets = (
             # Rows without columns, against which targets are checked.
-            estimator._targets_of(
+            estimator._read_later_targets(
                 ops_of(like).float64_zeros((len(y), 0), like), y, weight
             )
             for y, weight in targets
@@ -308,7 +316,9 @@ def _read(
 
     The error has the type of that of the reader, or its nearest built-in base.
     """
-    number, start, items = 0, 0, iter(blocks)
+    number = 0
+    start = 0
+    items = iter(blocks)
     while True:
         try:
             block = next(items)

@@ -28,7 +28,12 @@ from randkern.data.sharded import (
     read_dask,
     read_devices,
 )
-from randkern.data.training_data import ArrayRows, TrainingData, placed
+from randkern.data.training_data import (
+    ArrayRows,
+    ReadsTargets,
+    TrainingData,
+    placed,
+)
 
 
 def are_in_memory(X: Any) -> bool:
@@ -37,17 +42,12 @@ def are_in_memory(X: Any) -> bool:
 
 
 def read(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
+    estimator: ReadsTargets, X: Any, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[TrainingData, tuple[Rows, Any]]:
     """Return checked rows with their targets, and a sample of the rows.
 
     Sets the attributes of validation on the estimator, and those learned from targets.
-    The estimator reads targets in memory by `_read_targets`. Of blocks it reads them by
-    `_seen_in`, which returns what it must know of one, without side effects,
-    `_learn_from`, which sets attributes from what it has seen and returns the number of
-    targets, and `_targets_of`, for a block of a later pass. `_needs_sums_alone` says
-    whether shards may be summed in place. The sample, rows and their weights or None,
-    is for resolving the kernel.
+    The sample, rows and their weights or None, is for resolving the kernel.
     """
     in_shards = estimator._needs_sums_alone
     if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
@@ -59,12 +59,11 @@ def read(
             "the exact kernel (n_components=None) needs all rows in memory, got "
             f"{type(X).__name__}; set n_components to use features, or pass an array."
         )
-    read: Any = read_stream
     if in_shards and is_dask(X):
-        read = read_dask
-    elif isinstance(X, DeviceRows):
-        read = read_devices
-    return read(estimator, X, y, sample_weight, stream)
+        return read_dask(estimator, X, y, sample_weight, stream)
+    if isinstance(X, DeviceRows):
+        return read_devices(estimator, X, y, sample_weight, stream)
+    return read_stream(estimator, X, y, sample_weight, stream)
 
 
 def mapped_rows(
@@ -115,7 +114,9 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
         return y, model.predict(X), sample_weight
     rows, device = split_device(X)
     blocks = as_blocks(rows, y, sample_weight)
-    targets, predictions, weights = [], [], []
+    targets = []
+    predictions = []
+    weights = []
     # In one pass, whose targets surely belong to the rows.
     for block in blocks:
         with located(block):
@@ -135,7 +136,8 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     sample_weight = None if weights[0] is None else stacked(weights)
     predicted = stacked(predictions)
     if device is not None or not is_tensor(predicted):
-        y, predicted = ops_of(y).to_host(y), ops_of(predicted).to_host(predicted)
+        y = ops_of(y).to_host(y)
+        predicted = ops_of(predicted).to_host(predicted)
         if sample_weight is not None:
             sample_weight = ops_of(sample_weight).to_host(sample_weight)
     return y, predicted, sample_weight

@@ -83,7 +83,8 @@ class RowSample:
         if self._weights[0] is not None:
             weight = stacked(self._weights)[smallest]
         self._X = [stacked(parts)]
-        self._weights, self._keys = [weight], self._keys[smallest]
+        self._weights = [weight]
+        self._keys = self._keys[smallest]
 
     def rows(self) -> tuple[Rows, np.ndarray | None]:
         """Return the sampled rows and their weights."""

@@ -344,7 +344,9 @@ class Shards(TrainingData):
 
     def __init__(self, lengths: Sequence[int], n_targets: int, like: Any):
         self.lengths = tuple(lengths)
-        self.n_rows, self.n_targets, self.like = sum(lengths), n_targets, like
+        self.n_rows = sum(lengths)
+        self.n_targets = n_targets
+        self.like = like
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
         """Return some rows of every shard, given their numbers within the shard."""
@@ -500,7 +502,7 @@ class _FirstPass:
     lengths: tuple[int, ...]
     n_bytes: int
     dtypes: frozenset[np.dtype]
-    seen: list[Any]
+    summaries: list[Any]
     fingerprints: tuple[int, ...]
     sample: RowSample
 
@@ -511,7 +513,7 @@ class _FirstPass:
             tuple(n for part in passes for n in part.lengths),
             sum(part.n_bytes for part in passes),
             frozenset().union(*(part.dtypes for part in passes)),
-            [seen for part in passes for seen in part.seen],
+            [summary for part in passes for summary in part.summaries],
             tuple(value for part in passes for value in part.fingerprints),
             RowSample.merged(part.sample for part in passes),
         )
@@ -521,7 +523,9 @@ def _first_pass(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
 ) -> _FirstPass:
     X, y, weight = block
-    sample, seen, fingerprint = RowSample(), [], 0
+    sample = RowSample()
+    summaries = []
+    fingerprint = 0
     if X.shape[0] == 0 and (y is None or len(y) == 0):
         return _FirstPass((0,), 0, frozenset(), [], (), sample)
     try:
@@ -537,7 +541,7 @@ def _first_pass(
                     f"it has {X.shape[0]} rows, but {len(y)} targets; they must be "
                     "equal."
                 )
-            seen = [estimator._seen_in(X, y, weight)]
+            summaries = [estimator._summarise_targets(X, y, weight)]
             fingerprint = fingerprint_of(X, y, weight, 0)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
@@ -545,7 +549,7 @@ def _first_pass(
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
     dtypes = frozenset([X.dtype])
-    return _FirstPass((X.shape[0],), n_bytes, dtypes, seen, (fingerprint,), sample)
+    return _FirstPass((X.shape[0],), n_bytes, dtypes, summaries, (fingerprint,), sample)
 
 
 def _checked_rows(
@@ -553,12 +557,13 @@ def _checked_rows(
 ) -> ArrayRows:
     """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
-    X, y = validate_rows(estimator, X, reset=False), np.asarray(y)
+    X = validate_rows(estimator, X, reset=False)
+    y = np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
     if fingerprint_of(X, y, weight, 0) != fingerprint:
         raise rows_changed("a partition of X, computed again,")
     X = X.astype(dtype, copy=False)
-    return ArrayRows(X, *estimator._targets_of(X, y, weight))
+    return ArrayRows(X, *estimator._read_later_targets(X, y, weight))
 
 
 # -- reading -----------------------------------------------------------------------
@@ -612,14 +617,16 @@ def read_dask(
     ]
     if not filled:
         raise ValueError("X has no rows: found 0 samples, but at least 1 is required.")
-    n_targets = estimator._learn_from(first_pass.seen)
+    n_targets = estimator._learn_from_summaries(first_pass.summaries)
     dtype = np.result_type(*first_pass.dtypes)
-    call, worker = delayed(on_one_thread), for_workers(estimator)
+    call = delayed(on_one_thread)
+    worker = for_workers(estimator)
     rows = tuple(
         call(_checked_rows, block, worker, dtype, fingerprint)
         for (block, _), fingerprint in zip(filled, first_pass.fingerprints, strict=True)
     )
-    workers, limit = _workers(), estimator.memory_limit
+    workers = _workers()
+    limit = estimator.memory_limit
     if workers:
         memory = sum(info["memory_limit"] or 0 for info in workers)
     else:

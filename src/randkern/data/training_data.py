@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from randkern._memory import DeviceCopies
-from randkern._validation import Array, check_count, is_tensor
+from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
 from randkern.data.target_statistics import TargetStatistics
@@ -31,6 +31,31 @@ def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
 def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
     """Return how many rows of `bytes_per_row` fit in `n_bytes`."""
     return max(at_least, n_bytes // max(1, bytes_per_row))
+
+
+class ReadsTargets(Protocol):
+    """What reading rows asks of an estimator.
+
+    Targets in memory are read by `_read_targets`. Those of blocks, partitions and
+    devices are summarised in a first pass, all summaries are learned from at once, and
+    each pass after it reads the targets again.
+    """
+
+    n_components: Any
+    #: Whether a fit only sums over rows, so that shards may be summed in place.
+    _needs_sums_alone: ClassVar[bool]
+
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of all rows, and learn from them."""
+
+    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> Any:
+        """Return what must be known of the targets of a block; changes nothing."""
+
+    def _learn_from_summaries(self, summaries: list[Any]) -> int:
+        """Set attributes from the summaries of all blocks; return k."""
+
+    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of a block, after learning."""
 
 
 # Rows per block when targets are summed.
@@ -151,8 +176,12 @@ class ArrayRows(TrainingData):
     in_memory = True
 
     def __init__(self, X: Any, Y: Any, weight: Any = None, start: int = 0):
-        self.X, self.Y, self.weight, self.start = X, Y, weight, start
-        self.n_rows, self.n_targets = X.shape[0], Y.shape[1]
+        self.X = X
+        self.Y = Y
+        self.weight = weight
+        self.start = start
+        self.n_rows = X.shape[0]
+        self.n_targets = Y.shape[1]
         self._copy: ArrayRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -306,96 +335,3 @@ def stored_bytes(X: Any) -> int:
     """Return the memory of dense or sparse rows."""
     stored = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     return sum(array.nbytes for array in stored)
-
-
-_BLOCK_BYTES = 16 * 10**6
-# Chunks are decoded as a whole; bands of them up to this size are read at once.
-_BAND_BYTES = 256 * 10**6
-# Size of the slices that are read if their order is random.
-_SLICE_BYTES = 10**6
-_ASSUMED_ITEMSIZE = 8
-
-
-class ArraySource:
-    """X, y and sample_weight as arrays, read in slices of `block_rows` rows."""
-
-    def __init__(self, X: Any, y: Any, sample_weight: Any, block_rows: int | None):
-        X = _sliceable("X", X)
-        if len(X.shape) != 2:
-            raise ValueError(
-                f"X must have two dimensions, got shape {X.shape}; pass "
-                "X.reshape(-1, 1) for a single column."
-            )
-        self.parts = [X]
-        for name, part in (("y", y), ("sample_weight", sample_weight)):
-            if part is not None:
-                part = _sliceable(name, part)
-                if not part.shape or part.shape[0] != X.shape[0]:
-                    raise ValueError(
-                        f"{name} has shape {part.shape}, but X has {X.shape[0]} rows; "
-                        "they must have the same length."
-                    )
-            self.parts.append(part)
-        if block_rows is None:
-            block_rows = default_block_rows(X)
-        self.block_rows = check_count("block_rows", block_rows)
-        self.n_rows = int(X.shape[0])
-        self.n_blocks = -(-self.n_rows // self.block_rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for rows in row_blocks(self.n_rows, self.block_rows):
-            yield self._rows(rows)
-
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield slices of 1 MB, or of whole chunks, in a random order.
-
-        They come with the numbers of their first rows.
-        """
-        slice_rows = min(
-            self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES)
-        )
-        slices = list(row_blocks(self.n_rows, slice_rows))
-        for i in generator.permutation(len(slices)):
-            yield slices[i].start, self._rows(slices[i])
-
-    def _rows(self, rows: slice) -> tuple[Any, ...]:
-        return tuple(_read(part, rows) for part in self.parts)
-
-
-def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
-    """Return how many rows of `X` take `n_bytes`, in whole chunks if it has any."""
-    n, d = X.shape
-    if hasattr(X, "nnz"):
-        entry = X.data.itemsize + X.indices.itemsize
-        bytes_per_row = entry * X.nnz // max(n, 1)
-    else:
-        dtype = getattr(X, "dtype", None)
-        bytes_per_row = d * int(getattr(dtype, "itemsize", _ASSUMED_ITEMSIZE))
-    block = rows_within(n_bytes, bytes_per_row)
-    chunks = getattr(X, "chunks", None)  # None for a contiguous h5py dataset
-    chunk = chunks[0] if chunks else 1
-    if not isinstance(chunk, int) or chunk * bytes_per_row > _BAND_BYTES:
-        return block
-    return max(chunk, block // chunk * chunk)
-
-
-def _sliceable(name: str, part: Any) -> Any:
-    """Return an object with a shape that can be sliced into rows."""
-    if not hasattr(part, "shape"):
-        return np.asarray(part)
-    form = getattr(part, "format", None)
-    if hasattr(part, "nnz") and form != "csr":
-        raise ValueError(
-            f"{name} is a sparse matrix in {form} format, expected CSR, whose rows can "
-            f"be sliced; pass {name}.tocsr()."
-        )
-    return part
-
-
-def _read(part: Any, rows: slice) -> Any:
-    """Return a slice of rows, by position for dataframes."""
-    if part is None:
-        return None
-    return part.iloc[rows] if hasattr(part, "iloc") else part[rows]

@@ -20,6 +20,7 @@ from randkern.datasets.schema import (
     TableSchema,
     as_texts,
     check_format,
+    example_of_amounts,
     numbers_with_placeholders,
 )
 from randkern.exceptions import DataFileError
@@ -31,10 +32,14 @@ _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
 # The largest share of texts in a column of numbers that are likely mistakes, and how
 # many of them a warning shows.
-_FEW_TEXTS, _SHOWN_TEXTS = 0.05, 3
+_FEW_TEXTS = 0.05
+_SHOWN_TEXTS = 3
 # Different whole numbers that are classes: at most this many, each in some rows, unless
-# there are only a few.
-_MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
+# there are only a few; above another number only if they count from 0 or 1.
+_MAX_CLASSES = 100
+_FEW_CLASSES = 5
+_ROWS_PER_CLASS = 5
+_MAX_LEVELS = 20
 
 
 def dataset_from_frame(
@@ -157,7 +162,8 @@ def with_dependent_rows(
             "got both --groups and --time; name the groups if the model is to "
             "predict rows of new groups, the time if it is to predict later rows"
         )
-    name, X = str(groups or time), cast(Any, table.X_train)
+    name = str(groups or time)
+    X = cast(Any, table.X_train)
     if not hasattr(X, "columns"):
         raise ValueError(f"{table.name} has no column {name!r}, as it is not a table")
     _check_column(name, [str(column) for column in X.columns], table.name)
@@ -182,7 +188,8 @@ def with_dependent_rows(
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
         raise ValueError(f"{table.name} has no columns besides {name!r}")
-    test, left = cast(Any, table.X_test), X.drop(columns=[name])
+    test = cast(Any, table.X_test)
+    left = X.drop(columns=[name])
     return replace(
         table,
         groups=column.to_numpy(),
@@ -223,16 +230,22 @@ def infer_task(y: np.ndarray) -> Task:
     Strings and booleans are classes, and so are two different numbers. Other numbers
     with fractions are regression targets, as in scikit-learn's ``type_of_target``;
     whole numbers are, if more than 100 are different, or if there are fewer than 5
-    rows for each (and more than 5 different ones). Ratings and counts that are to be
-    predicted as numbers need ``task="regression"``.
+    rows for each (and more than 5 different ones), or if more than 20 are different
+    and do not number classes from 0 or 1, each in 5 rows, as ages do not. Ratings and
+    counts that are to be predicted as numbers need ``task="regression"``.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
-    n_distinct = len(np.unique(y))
+    values, counts = np.unique(y, return_counts=True)
+    n_distinct = len(values)
     if n_distinct <= 2:
         return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         return "regression"
+    if n_distinct > _MAX_LEVELS:
+        are_numbered = values[0] in (0, 1) and values[-1] - values[0] < n_distinct
+        if not (are_numbered and counts.min() >= _ROWS_PER_CLASS):
+            return "regression"
     max_classes = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > max_classes else "classification"
 
@@ -301,6 +314,12 @@ def _target_values(
 def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     """Raise if a target of texts holds numbers or dates that are read otherwise."""
     check_format(name, column, f"{source}: the target")
+    if amount := example_of_amounts(column):
+        raise DataFileError(
+            f"{source}: the target {name!r} holds amounts such as {amount!r}, "
+            "which are texts; remove their sign and what separates thousands, so that "
+            "they are numbers, or pass --task classification if each amount is a class"
+        )
     dates = dates_as_days(column.to_frame())[name]
     if is_numeric(dates):
         raise DataFileError(
@@ -370,7 +389,8 @@ def _typed_features(
     columns: dict[str, Any] = {}
     refused = []
     for name in frame.columns:
-        text, column = str(name), days[name]
+        text = str(name)
+        column = days[name]
         is_date = is_numeric(column) and not is_numeric(frame[name])
         is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
@@ -419,12 +439,24 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
     converted = numbers_with_placeholders(name, column, asked=asked)
     if converted is None:
         check_format(name, column)
+        _warn_of_amounts(name, values)
         _warn_of_few_texts(name, values)
         return column
     numbers, placeholders = converted
     if placeholders:
         schema.missing[name] = placeholders
     return numbers
+
+
+def _warn_of_amounts(name: str, values: "pd.Series") -> None:
+    """Warn that amounts such as $326 are texts."""
+    if amount := example_of_amounts(values):
+        warn(
+            f"column {name!r} holds amounts such as {amount!r}, which are read "
+            "as texts: remove their sign and what separates thousands, so that they "
+            "are numbers",
+            UserWarning,
+        )
 
 
 def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
@@ -449,7 +481,8 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
     """Return a column as numbers, booleans or categories, or None if impossible."""
     from pandas.api import types
 
-    dtype, is_object = column.dtype, types.is_object_dtype(column.dtype)
+    dtype = column.dtype
+    is_object = types.is_object_dtype(column.dtype)
     if isinstance(dtype, types.CategoricalDtype):
         return column
     if is_object and types.infer_dtype(column, skipna=True) == "decimal":

@@ -165,8 +165,9 @@ def load_dataset(
     task : {"classification", "regression"}, optional
         For tables. By default inferred from the target: strings, booleans and two
         different numbers are classes; other numbers are regression targets if they
-        have fractions, if more than 100 whole ones are different, or if there are more
-        than 5 but fewer than 5 rows for each; others are classes. Whole numbers are
+        have fractions, if more than 100 whole ones are different, if there are more
+        than 5 but fewer than 5 rows for each, or if more than 20 do not number classes
+        from 0 or 1; others are classes. Whole numbers are
         classes as they are written if some begin with a zero, such as 01.
     form : TableFormat, optional
         For table files: which columns are categories, numbers, or left out, and the

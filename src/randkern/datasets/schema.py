@@ -78,6 +78,10 @@ _FORMATS = (
         "False)), or write them as 2026-11-22",
     ),
 )
+# Amounts such as $326, 1,200 € and 12.5%.
+_AMOUNT = re.compile(
+    r"[+-]?[$€£¥] ?[+-]?\d[\d.,'’ ]*|[+-]?\d[\d.,'’ ]*[$€£¥%]", re.ASCII
+)
 _THOUSANDS_SIGNS = (",", ".", " ", "'", "’", "_")
 _MAX_SHOWN = 3
 
@@ -317,6 +321,16 @@ def numbers_with_placeholders(
             UserWarning,
         )
     return numbers, different
+
+
+def example_of_amounts(column: "pd.Series") -> str | None:
+    """Return an amount such as ``'$326'`` if half of the texts are amounts with a sign.
+
+    None if they are not.
+    """
+    texts = [text.strip() for text in as_texts(column).dropna().drop_duplicates()]
+    amounts = [text for text in texts if _AMOUNT.fullmatch(text)]
+    return amounts[0] if amounts and len(amounts) >= len(texts) / 2 else None
 
 
 def check_format(name: str, column: "pd.Series", what: str = "column") -> None:

@@ -94,7 +94,8 @@ def read_table(
     0   1.5    m
     """
     path = Path(path)
-    kind, form = _kind_of(path), form or TableFormat()
+    kind = _kind_of(path)
+    form = form or TableFormat()
     texts = {*texts, *form.categorical, *form.text}
     if kind in _SEPARATORS:
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
@@ -116,7 +117,8 @@ def with_labels_as_written(
 
     Whole numbers with leading zeros are labels.
     """
-    kind, form = _kind_of(path), form or TableFormat()
+    kind = _kind_of(path)
+    form = form or TableFormat()
     if kind in _SEPARATORS:
         written = _read_text(path, _SEPARATORS[kind], form, (), only=target)
         labels = written.iloc[:, 0].str.strip()

@@ -124,7 +124,8 @@ def hsic_test(
     """
     n_permutations = check_count("n_permutations", n_permutations)
     level = check_level(level)
-    first, second = Sample(X, "X"), Sample(Y, "Y")
+    first = Sample(X, "X")
+    second = Sample(Y, "Y")
     n = first.n_rows
     if second.n_rows != n:
         raise ValueError(
@@ -145,7 +146,8 @@ def hsic_test(
     terms = products(
         lambda: first.features(of_x), lambda: second.features(of_y), orders
     )
-    statistic, null = float(terms.statistics[0]), terms.statistics[1:]
+    statistic = float(terms.statistics[0])
+    null = terms.statistics[1:]
     # To first order, the statistic varies as the mean of twice the influences.
     deviation = 2 * float(np.sqrt(terms.influences.var() / n))
     return HSICResult(
@@ -183,7 +185,8 @@ def _of_features(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms
     n = 0
     for Z, V, permuted in zip(X(), Y(), orders, strict=True):
         cross = cross + np.stack([Z.T @ V[order] for order in permuted])
-        sum_x, sum_y = sum_x + Z.sum(axis=0), sum_y + V.sum(axis=0)
+        sum_x = sum_x + Z.sum(axis=0)
+        sum_y = sum_y + V.sum(axis=0)
         n += len(Z)
     mean_x, mean_y = sum_x / n, sum_y / n
     covariances = cross / n - np.outer(mean_x, mean_y)
@@ -200,13 +203,15 @@ def _of_features(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms
 
 def _of_kernels(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
     """Sum products of centred kernel values, all in memory: the same terms."""
-    Z, V = np.concatenate(list(X())), np.concatenate(list(Y()))
+    Z = np.concatenate(list(X()))
+    V = np.concatenate(list(Y()))
     n = len(Z)
     starts = range(0, n, CHUNK_ROWS)
     chunks = [start + rows for start, rows in zip(starts, orders, strict=True)]
     K, L = Z @ Z.T, V @ V.T
     resolution = 1e-26 * float(np.vdot(K, L)) / n**2
-    K, L = _centered(K), _centered(L)
+    K = _centered(K)
+    L = _centered(L)
     statistics = [
         float(np.vdot(K, L[np.ix_(order, order)])) / n**2
         for order in np.concatenate(chunks, axis=1)

@@ -142,7 +142,8 @@ def mmd_test(
     """
     n_permutations = check_count("n_permutations", n_permutations)
     level = check_level(level)
-    first, second = Sample(X, "X"), Sample(Y, "Y")
+    first = Sample(X, "X")
+    second = Sample(Y, "Y")
     n, m = first.n_rows, second.n_rows
     stream = root_stream(random_state)
     features = features_for(kernel, n_components, (first, second), stream)
@@ -165,7 +166,8 @@ def mmd_test(
         squares = squares + subset @ (Z**2).sum(axis=1)
         start += len(Z)
     statistics = _unbiased(sums, squares, n, m)
-    statistic, null = float(statistics[0]), statistics[1:]
+    statistic = float(statistics[0])
+    null = statistics[1:]
     resolution = 1e-13 * float(squares[-1]) / (n + m)
     weights = sums[0] / n - (sums[-1] - sums[0]) / m
     deviation = _deviation(first, second, features, weights)

@@ -87,7 +87,8 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
     # The arc cosine loses half the digits near 1: angles below π/3 are computed from
     # distances.
-    functions, squares = ops.xp, ops.scaled_squared_distances(X, Y, 1.0, same)
+    functions = ops.xp
+    squares = ops.scaled_squared_distances(X, Y, 1.0, same)
     near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
     angle = functions.where(cosine > 0.5, near, functions.arccos(cosine))
     of_sine, of_rest = _FACTORS[n]

@@ -7,7 +7,7 @@ import itertools
 import math
 import numbers
 import operator
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -144,7 +144,7 @@ def _is_one_row(X: Any) -> bool:
     return not is_table(X) and np.ndim(X) == 1
 
 
-class Kernel(BaseEstimator):
+class Kernel(BaseEstimator, ABC):
     """A positive-definite function that can draw random features of itself.
 
     Kernels add and multiply: ``k1 + k2``, ``k1 * k2``, ``2.5 * k``. Two
@@ -555,9 +555,14 @@ class Leaf(Kernel):
     def __str__(self) -> str:
         return repr(self)
 
-    @abstractmethod
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        """Return exact values in float64 for selected rows (`same`: X is Y)."""
+        """Return exact values in float64 for selected rows (`same`: X is Y).
+
+        Kernels that do not compute in tiles override `_gram` instead.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no exact values; define `_tile`."
+        )
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
@@ -579,7 +584,8 @@ class Leaf(Kernel):
         self, n_features: int, n_draws: int, draws: FactorDraws
     ) -> tuple[Factor, ...]:
         """Return the factors of independent draws."""
-        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity
+        inputs = self.inputs(n_features)
+        nonlinearity = self.nonlinearity
         return tuple(
             Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
             for _ in range(self.n_factors)
@@ -630,7 +636,8 @@ class Leaf(Kernel):
 
     def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         if self.learnable:
-            X, Y = densify(self._select(X)), densify(self._select(Y))
+            X = densify(self._select(X))
+            Y = densify(self._select(Y))
             for name, value in self._gradient(X, Y, M).items():
                 yield self, name, value
 

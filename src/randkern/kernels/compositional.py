@@ -183,7 +183,8 @@ class Compositional(Leaf):
         return Phase() if skeleton.is_unit else Polar()
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> SkeletonPaths:
-        stream, skeleton = draws.stream(), self._skeleton()
+        stream = draws.stream()
+        skeleton = self._skeleton()
         return SkeletonPaths(stream, n_draws, width, Distribution(), skeleton=skeleton)
 
     def own_projection(

@@ -85,7 +85,8 @@ class Coregionalization(Leaf):
 
     def _check_categories(self, n_features: int, encoder: TableEncoder) -> None:
         (column,) = self._selected(n_features)
-        n_outputs, n_categories = len(self._factor), encoder.n_categories(column)
+        n_outputs = len(self._factor)
+        n_categories = encoder.n_categories(column)
         if n_categories not in (None, n_outputs):
             raise ValueError(
                 f"Coregionalization has {n_outputs} outputs, but the column "
@@ -128,7 +129,8 @@ class Coregionalization(Leaf):
 
     def _one_hot(self, X: Rows) -> Any:
         """Return the one-hot encoding of the outputs of rows."""
-        ops, one_hot = ops_of(X), np.eye(len(self._factor))
+        ops = ops_of(X)
+        one_hot = np.eye(len(self._factor))
         codes = ops.codes(densify(X), (np.arange(float(len(one_hot))),))
         _check_codes(codes, len(one_hot))
         return ops.take(ops.float64_like(one_hot, X), codes[:, 0])
@@ -137,7 +139,8 @@ class Coregionalization(Leaf):
         return ops_of(X).float64_like(self._factor, X)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        first, second = self._one_hot(X), self._one_hot(Y)
+        first = self._one_hot(X)
+        second = self._one_hot(Y)
         slopes = first.T @ (M @ second)
         slopes = ops_of(slopes).to_host(slopes)
         return self._chained((slopes + slopes.T) @ self._factor)
@@ -145,7 +148,8 @@ class Coregionalization(Leaf):
     def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         (factor,) = factors
         X, L = slopes.X, self._factor
-        drawn, ops = factor.projection.drawn, ops_of(X)
+        drawn = factor.projection.drawn
+        ops = ops_of(X)
         omega = drawn.project(ops.float64_like(np.eye(L.shape[1]), X), 0, drawn.n_draws)
         # All rows of an output have the amplitudes L_t·ω, which are 0 by chance alone.
         amplitudes = ops.float64_like(L, X) @ omega

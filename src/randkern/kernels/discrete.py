@@ -194,7 +194,8 @@ class Categorical(Leaf):
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
         # E[e^{2πi ω 2(x − y)/n}] is 1 where n divides 2(x − y), else 0.
         inputs = self.inputs(X.shape[1])
-        x_codes, y_codes = inputs.apply(X), inputs.apply(Y)
+        x_codes = inputs.apply(X)
+        y_codes = inputs.apply(Y)
         total = np.zeros((X.shape[0], Y.shape[0]))
         for j, n in enumerate(self.sizes()):
             difference = x_codes[:, j, None] - y_codes[None, :, j]
@@ -202,7 +203,8 @@ class Categorical(Leaf):
         return total / len(self.sizes())
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        X, Y = densify(X), densify(Y)
+        X = densify(X)
+        Y = densify(Y)
         total = ops_of(X).float64_zeros((X.shape[0], Y.shape[0]), X)
         for j in range(X.shape[1]):
             total += X[:, j, None] == Y[None, :, j]

@@ -15,7 +15,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.plan import Factor, Group, Output, Plan, evaluate
-from randkern.projections import Distribution, Projection, make_projection
+from randkern.projections import Distribution, Projection, projection_class
 
 Fourier = Literal["pair", "offset"]
 
@@ -63,9 +63,9 @@ def allot(
 
     Half of `n_components` is divided equally, the other half in proportion to the
     square roots of `diagonals`, the means of k(x, x) for every term; both by largest
-    remainder. Every term gets at least one column, and at most as many as make it
-    exact, its number in `most` (None: no number does); the surplus goes to the other
-    terms. A sequence holds the numbers themselves.
+    remainder. Every term gets at least one column, and at most its exact width
+    (`exact_widths`; None: no limit); the surplus goes to the other terms. A sequence
+    holds the numbers themselves.
     """
     n_terms = len(exact_widths)
     if not isinstance(n_components, (int, Integral)):
@@ -91,16 +91,16 @@ def allot(
     open_terms = np.ones(n_terms, dtype=bool)
     # Terms at their cap or at the minimum are settled first.
     while True:
-        left = n_components - widths[~open_terms].sum()
-        part = shares / shares[open_terms].sum()
-        ideal = np.where(open_terms, left * part, widths)
-        over = open_terms & (ideal > caps)
-        under = open_terms & (ideal < 1)
-        bound = over if over.any() else under
-        if not bound.any():
+        remaining = n_components - widths[~open_terms].sum()
+        open_shares = shares / shares[open_terms].sum()
+        ideal = np.where(open_terms, remaining * open_shares, widths)
+        above_cap = open_terms & (ideal > caps)
+        below_one = open_terms & (ideal < 1)
+        settled = above_cap if above_cap.any() else below_one
+        if not settled.any():
             break
-        widths[bound] = np.where(over, caps, 1)[bound]
-        open_terms &= ~bound
+        widths[settled] = np.where(above_cap, caps, 1)[settled]
+        open_terms &= ~settled
         if not open_terms.any():
             break
     widths[open_terms] = np.floor(ideal[open_terms]).astype(int)
@@ -159,7 +159,8 @@ class FactorDraws:
         Phases of factors add, but E[cos(a + b)] is E[cos a]·E[cos b] only if E[sin b]
         is 0. One factor of a product may be without signs, which are noise.
         """
-        needed, self._has_one_sided = self._has_one_sided, True
+        needed = self._has_one_sided
+        self._has_one_sided = True
         return needed
 
     def project(
@@ -172,11 +173,12 @@ class FactorDraws:
     ) -> Projection:
         """Return the projection of the next factor: `n_draws` rows."""
         name = self._name if projection is None else projection
-        first = self._n_dimensions
+        cls = projection_class(name, n_draws, width, distribution)
+        first_dimension = self._n_dimensions
         stream = self.stream(distribution.dimensions(width))
-        if name == "qmc":
+        if cls.shares_sequence:
             stream = self._stream.child("sequence")
-        return make_projection(name, stream, n_draws, width, distribution, owner, first)
+        return cls.create(stream, n_draws, width, distribution, owner, first_dimension)
 
 
 _DRAWS = 4096
@@ -254,7 +256,8 @@ class DrawSlopes:
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
     """Return Σ_i Σ_r slopes_ir ω_rj x_ij for every column j of the factor's input."""
     X = factor.inputs.apply(X)
-    ops, d = ops_of(X), X.shape[1]
+    ops = ops_of(X)
+    d = X.shape[1]
     total = np.zeros(d)
     # Entries of ω are projections of unit vectors: a block of them at a time.
     for columns in row_blocks(d, rows_within(_UNIT_BYTES, 8 * d, at_least=16)):

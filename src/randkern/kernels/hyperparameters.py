@@ -129,7 +129,8 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     sample = ops.as_float64(X[:: max(X.shape[0] // _BLOCK, 1)])
     largest = ops.largest(abs(sample))
     sample = sample / (largest or 1.0)
-    low, high = ops.xp.min(sample, axis=0), ops.xp.max(sample, axis=0)
+    low = ops.xp.min(sample, axis=0)
+    high = ops.xp.max(sample, axis=0)
     reach = high - low
     deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
     # Columns that vary only by rounding errors are constant.
@@ -139,7 +140,8 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     if not bool(unseen.any()):
         return
     deviation = largest * ops.to_host(deviation)
-    varying, unseen = ops.to_host(varying), ops.to_host(unseen)
+    varying = ops.to_host(varying)
+    unseen = ops.to_host(unseen)
     order = [j for j in deviation.argsort() if varying[j]]
     small = [names[j] for j in order if unseen[j]]
     seen = _MAX_SPREAD * deviation > deviation.max()

@@ -33,7 +33,8 @@ class Envelope(_Part, Gaussian):
     def __init__(self, mixture: Any, row: int):
         scale = np.asarray(mixture.scales, dtype=float)[row]
         super().__init__(1 / (2 * np.pi * scale), columns=mixture.columns)
-        self.mixture, self.row = mixture, row
+        self.mixture = mixture
+        self.row = row
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         return {"scales": -super()._gradient(X, Y, M)["lengthscale"]}
@@ -46,7 +47,9 @@ class Wave(_Part):
     """cos(2π μ_q·τ)."""
 
     def __init__(self, mixture: Any, row: int):
-        self.mixture, self.row, self.columns = mixture, row, mixture.columns
+        self.mixture = mixture
+        self.row = row
+        self.columns = mixture.columns
         self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
 
     def inputs(self, n_features: int) -> InputMap:
@@ -60,7 +63,8 @@ class Wave(_Part):
         # In float64 also for other rows: angles may be large.
         ops = ops_of(X)
         frequency = ops.float64_like(self.frequency, X)
-        X, Y = ops.as_float64(X), ops.as_float64(Y)
+        X = ops.as_float64(X)
+        Y = ops.as_float64(Y)
         return (X @ frequency)[:, None] - Y @ frequency
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:

@@ -41,7 +41,8 @@ class Harmonics(Stored):
     def log_slopes(self) -> np.ndarray:
         """Return the derivative of the logarithm of each modulus in log ℓ."""
         k = abs(self.draw()[0])
-        bessel, bessel_next = ive(k, self.kappa), ive(k + 1, self.kappa)
+        bessel = ive(k, self.kappa)
+        bessel_next = ive(k + 1, self.kappa)
         # A draw of vanishing probability has the modulus 0.
         ratio = np.divide(
             bessel_next, bessel, out=np.zeros_like(bessel), where=bessel > 0
@@ -92,7 +93,8 @@ class Periodic(Leaf):
                 "random features of Periodic need a lengthscale of at least 1e-4, got "
                 f"{self.lengthscale!r}; use a longer one, or the exact kernel."
             )
-        kappa, stream = float(self.lengthscale) ** -2, draws.stream(width)
+        kappa = float(self.lengthscale) ** -2
+        stream = draws.stream(width)
         return Harmonics(
             stream, n_draws, width, Distribution(), drawn=kappa, kappa=kappa
         )
@@ -110,7 +112,9 @@ class Periodic(Leaf):
         return functions.exp(-2 * squares / self.lengthscale**2)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        sin, period, lengthscale = ops_of(X).xp.sin, 0.0, 0.0
+        sin = ops_of(X).xp.sin
+        period = 0.0
+        lengthscale = 0.0
         weight = M * self._tile(X, Y, False) * (2 / self.lengthscale**2)
         for angle in self._angles(X, Y):
             period += float((weight * angle * sin(2 * angle)).sum())
@@ -118,7 +122,8 @@ class Periodic(Leaf):
         return {"period": period, "lengthscale": lengthscale}
 
     def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
-        drawn, block = factors[0].projection, factors[0].inputs.apply(slopes.X)
+        drawn = factors[0].projection
+        block = factors[0].inputs.apply(slopes.X)
         phase = slopes.phase * drawn.project(block, 0, drawn.n_draws)[1]
         ratios = ops_of(block).to_host(slopes.amplitude.sum(axis=0))
         return {"period": -phase.sum(), "lengthscale": ratios @ drawn.log_slopes()}

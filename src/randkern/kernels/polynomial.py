@@ -95,7 +95,8 @@ class Polynomial(Leaf):
     def _moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Return E[|a|²|b|²] and E[(a b̄)²] for one factor a = w·x̃, b = w·ỹ."""
         inputs = self.inputs(X.shape[1])
-        X, Y = densify(inputs.apply(X)), densify(inputs.apply(Y))
+        X = densify(inputs.apply(X))
+        Y = densify(inputs.apply(Y))
         dots = (X @ Y.T) ** 2
         common = X**2 @ (Y**2).T
         norms = np.outer((X**2).sum(axis=1), (Y**2).sum(axis=1))

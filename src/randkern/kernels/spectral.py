@@ -86,7 +86,9 @@ class Spectral(Stationary):
         )
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        ops, scale, like = ops_of(X), self._inverse_scale(X), X
+        ops = ops_of(X)
+        scale = self._inverse_scale(X)
+        like = X
         X, Y = (ops.to_host(densify(rows) * scale) for rows in (X, Y))
         if self.value is None:
             generator = np.random.default_rng(0)

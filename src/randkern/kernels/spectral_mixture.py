@@ -62,7 +62,8 @@ class SpectralMixture(Leaf):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        n_mixtures, width = np.size(self.weights), len(self._selected(n_features))
+        n_mixtures = np.size(self.weights)
+        width = len(self._selected(n_features))
         if not n_mixtures:
             raise ValueError(
                 "weights is empty; a mixture needs at least one component."
@@ -88,7 +89,8 @@ class SpectralMixture(Leaf):
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         out = {name: np.zeros(np.shape(getattr(self, name))) for name in self.learnable}
         for q, term in enumerate(self.terms()):
-            weighted, (envelope, wave) = term.weight * M, term.leaves
+            weighted = term.weight * M
+            envelope, wave = term.leaves
             decay, cosine = (part._tile(X, Y, False) for part in term.leaves)
             out["weights"][q] = float((weighted * (decay * cosine)).sum())
             slopes = envelope._gradient(X, Y, weighted * cosine)

@@ -9,7 +9,6 @@ same numbers.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -141,9 +140,12 @@ class Stationary(Leaf):
         columns = -column_slopes(factor, slopes.X, slopes.phase)
         return {"lengthscale": columns if np.ndim(self.lengthscale) else columns.sum()}
 
-    @abstractmethod
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         """Return the kernel at squared (or L1) distances, which it may overwrite."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no exact values; define `_profile`, or `_tile` "
+            "if they are not a function of the distance."
+        )
 
 
 class Gaussian(Stationary):
@@ -382,7 +384,8 @@ class RationalQuadratic(Stationary):
     def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         # Frequencies are proportional to the factors of their rows.
         (factor,) = factors
-        drawn, block = factor.projection, factor.inputs.apply(slopes.X)
+        drawn = factor.projection
+        block = factor.inputs.apply(slopes.X)
         phases = drawn.project(block, 0, drawn.n_draws)
         sums = ops_of(block).to_host((slopes.phase * phases).sum(axis=0))
         ratios = drawn.distribution.mixing.log_slopes(drawn.mixing_factors)

@@ -250,7 +250,8 @@ class MetricLearner(
             "other columns, may help.",
             NoSignalWarning,
         )
-        self.metric_, self.n_iter_ = "identity", 0
+        self.metric_ = "identity"
+        self.n_iter_ = 0
         self.alpha_ = search.penalty(len(ALPHAS) - 1)
         self.kernel_ = clone(search.kernel).set_params(lengthscale="scale")
         self.kernel_ = self.kernel_.resolve(sample)
@@ -258,7 +259,8 @@ class MetricLearner(
 
     def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Array) -> Any:
         """Store A and the importances, on the device of the rows."""
-        total, place = float(relevance.sum()), ops_of(like).float64_like
+        total = float(relevance.sum())
+        place = ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))
         del self._reader, self._labelled  # needed only for passes over targets
         self._root = place(root, like)

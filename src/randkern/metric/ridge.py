@@ -73,7 +73,8 @@ def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
     """Return the weighted sum of squared norms of rows, and the sum of the weights."""
     total = np.zeros(2)
     for block in mapped.blocks(rows):
-        squares, (_, weight) = (block.X**2).sum(axis=1), block.targets()
+        squares = (block.X**2).sum(axis=1)
+        _, weight = block.targets()
         total += float(weight @ squares), float(weight.sum())
     return total
 
@@ -150,15 +151,15 @@ class GradientRidge:
         with ignoring(IllConditionedWarning):
             # The grid includes penalties that are too small for some kernels.
             if self.plan is None:
-                gram, (Y, weight) = self._gram, self._fitted.targets()
+                gram = self._gram
+                Y, weight = self._fitted.targets()
                 none = np.zeros(0, dtype=int)  # no row is left out
                 solution, intercept, _ = solve_dual(
                     ops_of(gram).copy(gram), Y, weight, alpha, True, none
                 )
             else:
-                solution, intercept = self._equations.solve(
-                    alpha, True, overwrite=False
-                )
+                solved = self._equations.solve(alpha, True, overwrite=False)
+                solution, intercept = solved.solution, solved.intercept
         return solution.value, intercept
 
     def values(self, U: Any) -> Any:
@@ -174,7 +175,8 @@ class GradientRidge:
         """
         rows = self.rows.take(numbers)
         weight = rows.targets()[1]
-        ops, d = ops_of(rows.X), rows.X.shape[1]
+        ops = ops_of(rows.X)
+        d = rows.X.shape[1]
         total = ops.float64_zeros((d, d) if full else (d,), rows.X)
         for part, block in self.parts(rows):
             root = (weight[part] ** 0.5)[:, None]
@@ -192,7 +194,8 @@ class GradientRidge:
 
     def gradients(self, weights: Array, rows: ArrayRows) -> Iterator[Any]:
         """Yield the gradients of every output in the standardised columns, (n, d)."""
-        U, ops = self.mapped(rows).X, ops_of(rows.X)
+        U = self.mapped(rows).X
+        ops = ops_of(rows.X)
         # The gradient in Ax, times A.
         back = ops.float64_like(self.mapped.root.T, U)
         if self.plan is not None:

@@ -166,7 +166,8 @@ class Search:
         """Return a fit on the features of a draw, or on the exact kernel."""
         plan = None
         if rows.n_rows > self.exact_rows:
-            row, stream = np.zeros((1, len(mapped.shift))), self.stream.child(draw)
+            row = np.zeros((1, len(mapped.shift)))
+            stream = self.stream.child(draw)
             plan = fit_plan(self.kernel, row, None, self.n_components, stream)
         return GradientRidge(self.kernel, plan, rows, mapped)
 

@@ -1,23 +1,25 @@
-"""Models on random features, or on the exact kernel."""
+"""Models on random features, or on the exact kernel; each loads on first use."""
 
-from randkern.models.gaussian_process import GaussianProcessRegressor
-from randkern.models.gaussian_process_classifier import GaussianProcessClassifier
-from randkern.models.logistic import KernelLogistic
-from randkern.models.quantile import KernelQuantileRegressor
-from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
-from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
-from randkern.models.svc import KernelSVC
-from randkern.models.svr import KernelSVR
+import importlib
+from typing import Any
 
-__all__ = [
-    "GaussianProcessClassifier",
-    "GaussianProcessRegressor",
-    "KernelLogistic",
-    "KernelQuantileRegressor",
-    "KernelRidgeClassifier",
-    "KernelRidgeClassifierCV",
-    "KernelRidgeRegressor",
-    "KernelRidgeRegressorCV",
-    "KernelSVC",
-    "KernelSVR",
-]
+_MODULES = {
+    "GaussianProcessClassifier": ".gaussian_process_classifier",
+    "GaussianProcessRegressor": ".gaussian_process",
+    "KernelLogistic": ".logistic",
+    "KernelQuantileRegressor": ".quantile",
+    "KernelRidgeClassifier": ".ridge",
+    "KernelRidgeClassifierCV": ".ridge_cv",
+    "KernelRidgeRegressor": ".ridge",
+    "KernelRidgeRegressorCV": ".ridge_cv",
+    "KernelSVC": ".svc",
+    "KernelSVR": ".svr",
+}
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -46,7 +46,8 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     # Products are computed in the dtype of X, unless they would lose all digits there;
     # dividing weights by the largest of each target brings them into its range.
     ops = ops_of(X)
-    weights, plan = plan.solve(weights, transposed=True), plan.raw
+    weights = plan.solve(weights, transposed=True)
+    plan = plan.raw
     size = ops_of(weights).column_max_abs(weights)
     size = size + (size == 0)
     precise = needs_float64(plan)
@@ -276,7 +277,8 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
 def check_same_device(X: Rows, weights: Array) -> None:
     """Raise unless rows and the weights of the model are on the same device."""
-    expected, actual = place_of(weights), place_of(X)
+    expected = place_of(weights)
+    actual = place_of(X)
     if expected != actual:
         raise ValueError(
             f"the model was fitted on {expected}, but got X on {actual}; pass X as it "

@@ -83,8 +83,9 @@ def posterior_sums(
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
-    total = NormalEquations.empty(D, k, like)
-    squares, size = 0.0, np.zeros(2)
+    total = NormalEquations.empty(D, k, weight_unit, like)
+    squares = 0.0
+    size = np.zeros(2)
     for block in rows.blocks(SUMMED_ROWS):
         total.add(plan, _converted(block.X, single), block.Y, block.weight)
         _, weight = block.targets()
@@ -125,7 +126,8 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     The noise is σ² (or σ² over the weight) plus k(x, x) − φ(x)·φ(x), the fully
     independent training conditional.
     """
-    ops, (_, weight) = ops_of(rows.X), rows.targets()
+    ops = ops_of(rows.X)
+    _, weight = rows.targets()
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
@@ -152,7 +154,8 @@ class WeightPosterior:
 
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of f at rows of features."""
-        ops, half = ops_of(Z), self.half(Z)
+        ops = ops_of(Z)
+        half = self.half(Z)
         variance = ops.algebra.column_products(half, half)
         return ops.as_float64(Z) @ self.mean, variance
 
@@ -190,7 +193,9 @@ class FeaturePosterior(WeightPosterior):
         With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by
         P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the log density of r̃.
         """
-        mean, factor, evidence = self.mean, self.factor, self.evidence
+        mean = self.mean
+        factor = self.factor
+        evidence = self.evidence
         algebra = ops_of(Z).algebra
         for part in row_blocks(len(Z), _ROWS):
             root = ((weight[part] / noise) ** 0.5)[:, None]
@@ -202,7 +207,8 @@ class FeaturePosterior(WeightPosterior):
             mean = mean + algebra.triangular_solve(
                 factor, half @ solved, transposed=True
             )
-            factor, evidence = algebra.extended_factor(factor, rows), evidence + more
+            factor = algebra.extended_factor(factor, rows)
+            evidence = evidence + more
         return FeaturePosterior(mean, factor, evidence)
 
 
@@ -271,7 +277,8 @@ class RowPosterior:
         It takes O(n²) operations per row. `cross` holds the exact values between m new
         rows and those of the fit, `own` those between new rows; both are overwritten.
         """
-        ops, noise = ops_of(cross), self.noise
+        ops = ops_of(cross)
+        noise = self.noise
         root = (weight / noise) ** 0.5
         below = self.half(cross) * root
         own *= root[:, None]
@@ -404,7 +411,9 @@ class LikelihoodOfRows(ABC):
     precise = True
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
-        self.rows, self.hyper, self.plan = rows, hyper, plan
+        self.rows = rows
+        self.hyper = hyper
+        self.plan = plan
         _, self._weight = rows.targets()
 
     @abstractmethod
@@ -488,7 +497,8 @@ class Evidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
+        hyper = self.hyper.at(theta[:-1])
+        noise = math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
             plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
             return self._by_features(hyper, plan, noise, gradient)
@@ -523,7 +533,8 @@ class Evidence(LikelihoodOfRows):
         return moved.clip(low, high), float(value)
 
     def _spectrum(self, theta: np.ndarray) -> Spectrum:
-        hyper, rows = self.hyper.at(theta[:-1]), self.rows
+        hyper = self.hyper.at(theta[:-1])
+        rows = self.rows
         size = float(self._size[0])
         if self.plan is None or self.plan.n_components > rows.n_rows:
             K, _ = self._covariance(hyper)
@@ -544,7 +555,9 @@ class Evidence(LikelihoodOfRows):
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
         """Evaluate with a D × D matrix, computing features block by block."""
-        rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
+        rows = self.rows
+        weight = self._weight
+        out = np.zeros(hyper.size + 1)
         single = self._is_single(hyper.kernel, noise)
         statistics, squares, _ = posterior_sums(rows, plan, single=single)
         posterior = FeaturePosterior.of((statistics, squares, self._size), noise)

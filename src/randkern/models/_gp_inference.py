@@ -157,7 +157,9 @@ class Conjugate(Inference):
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        kernel, plan = process.kernel_, process.plan_
+        kernel = process.kernel_
+        plan = process.plan_
+        unit = self.weight_unit
         if plan is None:
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
@@ -315,9 +317,15 @@ def _of_features(
     return Posteriors(of_functions)
 
 
-def regression_inference(model: Any, rows: TrainingData, stream: Stream) -> Inference:
-    """Return the inference of a regressor, for rows in units of the fit."""
-    noise, counted = float(model.noise), model.weights == "counts"
+def regression_inference(
+    model: Any, rows: TrainingData, unit: float, stream: Stream
+) -> Inference:
+    """Return the inference of a regressor, for rows in units of the fit.
+
+    `unit` is that of their weights.
+    """
+    noise = float(model.noise)
+    counted = model.weights == "counts"
     if model.n_neighbors is not None:
         return Nearest(
             noise,

@@ -153,7 +153,8 @@ class StudentT(Likelihood):
         return replace(self, noise=noise)
 
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
-        xp, nu = ops_of(f).xp, self.freedom
+        xp = ops_of(f).xp
+        nu = self.freedom
         residual, width = y - f, nu * self.noise
         log = -0.5 * (nu + 1) * xp.log1p(residual**2 / width)
         log = log + float(gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu))
@@ -315,7 +316,9 @@ class _FeatureProblem(Problem):
     """The log posterior of weights of features, from sums over the rows."""
 
     def __init__(self, features: FeatureMatrix, likelihood: Likelihood, target: int):
-        self.features, self.likelihood, self.target = features, likelihood, target
+        self.features = features
+        self.likelihood = likelihood
+        self.target = target
 
     def go_to(self, at: np.ndarray) -> None:
         self.at = at
@@ -353,13 +356,13 @@ def _sums(
     curvature: str,
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return Σ log p, its gradient in the weights, and ZᵀWZ, W being `curvature`."""
-    D, like = len(at), features.like
-    ops, weights = ops_of(like), features.padded(at[None])
-    total, slopes, gram = (
-        0.0,
-        ops.float64_zeros(weights.shape, like),
-        ops.float64_zeros((D, D), like),
-    )
+    D = len(at)
+    like = features.like
+    ops = ops_of(like)
+    weights = features.padded(at[None])
+    total = 0.0
+    slopes = ops.float64_zeros(weights.shape, like)
+    gram = ops.float64_zeros((D, D), like)
     for block in features.blocks():
         Z, y = block.values, block.Y[:, target]
         terms = _weighted_terms(likelihood, products(Z, weights)[:, 0], y, block.weight)
@@ -395,7 +398,9 @@ class LaplaceEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
+        size = self.hyper.size
+        out = np.zeros(len(theta))
+        likelihood = self.likelihood
         if len(theta) > size and likelihood is not None:
             likelihood = likelihood.at(math.exp(theta[-1]))
         K, add_gradient = self._covariance(self.hyper.at(theta[:size]))
@@ -405,7 +410,8 @@ class LaplaceEvidence(LikelihoodOfRows):
             problems = [_ClassProblem(K, Y, weight)]
         else:
             problems = [_RowProblem(K, likelihood, y, weight) for y in Y.T]
-        total, slopes = 0.0, ops_of(K).float64_zeros(K.shape, K)
+        total = 0.0
+        slopes = ops_of(K).float64_zeros(K.shape, K)
         for i, problem in enumerate(problems):
             start = problem.better_of(self._modes[i], 0 * self._modes[i])
             self._modes[i] = newton(problem, start, DECREMENT)
@@ -429,10 +435,14 @@ class _RowProblem(Problem):
         y: np.ndarray,
         weight: np.ndarray | None,
     ):
-        self.K, self.likelihood, self.y, self.weight = K, likelihood, y, weight
+        self.K = K
+        self.likelihood = likelihood
+        self.y = y
+        self.weight = weight
 
     def go_to(self, at: np.ndarray) -> None:
-        self.at, self.f = at, self.K @ at
+        self.at = at
+        self.f = self.K @ at
         self.terms = _weighted_terms(self.likelihood, self.f, self.y, self.weight)
         self.value = float(self.terms.log.sum()) - 0.5 * float(at @ self.f)
 
@@ -467,7 +477,9 @@ class _RowProblem(Problem):
     def slopes(self) -> np.ndarray:
         """Return the derivatives of the evidence in K, a symmetric matrix."""
         # At the mode, a is ∇log p, which has fewer correct digits if K is large.
-        K, slope, ops = self.K, self.at, ops_of(self.K)
+        K = self.K
+        slope = self.at
+        ops = ops_of(self.K)
         # R = W^½B⁻¹W^½.
         root = self.root[:, None]
         R = root * ops.algebra.factor_solve(
@@ -476,7 +488,8 @@ class _RowProblem(Problem):
         # The diagonal of the symmetric K − KRK, or, if K is large, of the then smaller
         # difference W^-½(I − B⁻¹)W^-½.
         W = self.root**2
-        prior, known = K.diagonal(), (1.0 - R.diagonal() / W) / W
+        prior = K.diagonal()
+        known = (1.0 - R.diagonal() / W) / W
         left = prior - ops.algebra.column_products(R @ K, K)
         self.variance = ops.xp.where(W * prior > 1.0, known, left)
         # W depends on f, which changes by (I − KR) dK ∇log p.
@@ -522,12 +535,14 @@ class _ClassProblem(Problem):
     """The log posterior of weights a of rows, (n, k), with values f = Ka."""
 
     def __init__(self, K: np.ndarray, signs: np.ndarray, weight: np.ndarray):
-        self.K, self.weight = K, weight[:, None]
+        self.K = K
+        self.weight = weight[:, None]
         self.own = ops_of(K).as_float64(signs > 0)
 
     def go_to(self, at: np.ndarray) -> None:
         special = ops_of(at).special
-        self.at, self.f = at, self.K @ at
+        self.at = at
+        self.f = self.K @ at
         self.chance = special.softmax(self.f, 1)
         self.slope = self.weight * (self.own - self.chance)
         log = (self.own * self.f).sum(axis=1) - special.logsumexp(self.f, 1)
@@ -544,8 +559,10 @@ class _ClassProblem(Problem):
 
     def _factorise(self) -> None:
         """Set E_c, and the factor of Σ_c E_c and the determinant of I + KW."""
-        K, algebra = self.K, ops_of(self.K).algebra
-        self.E, self.determinant = [], -float(ops_of(K).xp.log(self.weight).sum())
+        K = self.K
+        algebra = ops_of(self.K).algebra
+        self.E = []
+        self.determinant = -float(ops_of(K).xp.log(self.weight).sum())
         for curvature in (self.weight * self.chance).T:
             root = curvature**0.5
             B = K * root[:, None] * root
@@ -564,13 +581,16 @@ class _ClassProblem(Problem):
 
     def _product(self, right: np.ndarray) -> np.ndarray:
         """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
-        ops, parts = ops_of(right), [E @ right[:, c] for c, E in enumerate(self.E)]
+        ops = ops_of(right)
+        parts = [E @ right[:, c] for c, E in enumerate(self.E)]
         shared = ops.algebra.factor_solve(self.factor, sum(parts[1:], parts[0]))
         left = [part - E @ shared for part, E in zip(parts, self.E, strict=True)]
         return ops.xp.stack(left, axis=1)
 
     def slopes(self) -> np.ndarray:
-        K, chance, algebra = self.K, self.chance, ops_of(self.K).algebra
+        K = self.K
+        chance = self.chance
+        algebra = ops_of(self.K).algebra
         product = algebra.column_products
         halves = [algebra.triangular_solve(self.factor, E) for E in self.E]
         moved = [half @ K for half in halves]
@@ -601,7 +621,8 @@ def softmax_posteriors(
     between, and if one class is certain, their variances are smaller, down to a half.
     `value` is the sum of the evidences.
     """
-    ops, k = ops_of(features.like), features.n_targets
+    ops = ops_of(features.like)
+    k = features.n_targets
     loss = LogisticLoss(features, 1.0)
     tolerance = max(DECREMENT, ops.precision(features.dtype))
 
@@ -627,7 +648,8 @@ def _softmax(values: Any) -> Any:
 
 def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3."""
-    ops, k = ops_of(means), means.shape[1]
+    ops = ops_of(means)
+    k = means.shape[1]
     # Moved to the centres of intervals, away from 0.
     points = stats.qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
     points = stats.norm.ppf(points)

@@ -192,8 +192,11 @@ class _Search:
     """Ascents within common bounds, whose steps are counted and reported."""
 
     def __init__(self, low: np.ndarray, high: np.ndarray, report: Report | None):
-        self.low, self.high = low, high
-        self.report, self.count, self.stop = report, 0, False
+        self.low = low
+        self.high = high
+        self.report = report
+        self.count = 0
+        self.stop = False
 
     def rescaled(self, stage: Stage, point: _Point) -> _Point:
         """Return the point with the best scale and noise, and its likelihood."""

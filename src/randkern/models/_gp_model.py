@@ -159,7 +159,8 @@ class Reach:
         memory_limit: int,
     ) -> Reach:
         """Choose landmarks among the rows; measure the variance they omit at others."""
-        X, ops = rows.X, ops_of(rows.X)
+        X = rows.X
+        ops = ops_of(rows.X)
         chosen = choose_landmarks(
             kernel, X, None, n_landmarks, "auto", stream, memory_limit
         )
@@ -250,7 +251,8 @@ def conditioned_paths(
     −k(x, X)(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
     """
     prior = _prior_paths(kernel, rows, columns, random_state)
-    ops, root = ops_of(posterior.factor), posterior.root[:, None]
+    ops = ops_of(posterior.factor)
+    root = posterior.root[:, None]
     noise = generator.normal(size=(len(root), columns))
     # In the units of B⁻¹, where the noise of a row has the variance 1.
     right = root * prior(rows) + ops.float64_like(noise, posterior.factor)
@@ -357,7 +359,8 @@ class GaussianProcess(FeatureModel):
             return
         self._check_features(X, sample_weight, stream)
         if self.plan_ is not None and self.far_variance == "prior":
-            D, stream = self.plan_.n_components, stream.child("reach")
+            D = self.plan_.n_components
+            stream = stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
     def _left_out(
@@ -406,7 +409,8 @@ class GaussianProcess(FeatureModel):
         """
 
         def on_its_device(rows: Any) -> Any:
-            to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
+            to_host = ops_of(rows).to_host
+            back = ops_of(rows).float64_like
             moved = rows.to(like.device) if is_tensor(like) else to_host(rows)
             values = function(moved)
             if isinstance(values, tuple):
@@ -427,7 +431,8 @@ class GaussianProcess(FeatureModel):
             return means, variance[:, None]
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
-        ops, k = ops_of(X), len(posteriors)
+        ops = ops_of(X)
+        k = len(posteriors)
         means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
         variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
@@ -497,17 +502,20 @@ class GaussianProcess(FeatureModel):
         """
         extra = self._inference.logarithms
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
+        hyper = Hyperparameters(self.kernel_)
+        plan = self._learning_plan
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
-        names, held = self._user_names(self.hyperparameters_), _OF_MEAN.values()
+        names = self._user_names(self.hyperparameters_)
+        held = _OF_MEAN.values()
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
                 places(key, [name for name in names if name not in held], what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
             theta = self._maximised(sample, hyper, theta, names, stream, report)
-            before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
+            before = self.kernel_
+            self.kernel_ = hyper.at(theta[: hyper.size]).kernel
             if plan is not None:
                 self.plan_ = with_kernel(plan, before, self.kernel_)
             if self.mean != "linear":
@@ -577,7 +585,8 @@ class GaussianProcess(FeatureModel):
             evidence = self._evidence(rows, plan, stream)
 
             def objective(theta: np.ndarray, gradient: bool = True) -> Any:
-                (value, slope), (log, pull) = evidence(theta, gradient), prior(theta)
+                value, slope = evidence(theta, gradient)
+                log, pull = prior(theta)
                 return value + log, slope + pull
 
             def rescaled(entries: np.ndarray) -> tuple[np.ndarray, float]:

@@ -36,7 +36,8 @@ from randkern.models.cells import scaled_rows
 _LEARNED_ROWS = 2000
 # Rows of a block, whose kernel values are computed together with those of all their
 # neighbours: rows of a sample share few neighbours, nearby rows most of them.
-_SAMPLED_BLOCK, _NEARBY_BLOCK = 4, 32
+_SAMPLED_BLOCK = 4
+_NEARBY_BLOCK = 32
 # The smallest noise, relative to the largest k(x, x) and per neighbour: rounding errors
 # of covariances are smaller.
 _ROUNDING = 4 * np.finfo(float).eps
@@ -93,7 +94,8 @@ class Conditionals:
         """Condition rows X on known rows with the numbers `neighbors`, (b, k)."""
         distinct, places = np.unique(neighbors, return_inverse=True)
         places = places.reshape(neighbors.shape)
-        b, k = len(neighbors), neighbors.shape[1]
+        b = len(neighbors)
+        k = neighbors.shape[1]
         own = len(distinct) + np.arange(b)
         rows = stacked([known.X[distinct], X])
         gram = kernel._gram(rows, None)
@@ -171,7 +173,8 @@ class NearestPosterior:
         new = _scaled(self.kernel, X, self.stream)
         tree = cKDTree(_scaled(self.kernel, rows.X, self.stream))
         _, neighbors = tree.query(new, range(1, k + 1))
-        means, variances = np.empty((len(new), rows.n_targets)), np.empty(len(new))
+        means = np.empty((len(new), rows.n_targets))
+        variances = np.empty(len(new))
         for block in _nearby(new, _NEARBY_BLOCK):
             part = Conditionals.of(
                 self.kernel, X[block], rows, neighbors[block], self.noise
@@ -210,11 +213,14 @@ class NearestEvidence(LikelihoodOfRows):
         most: int = _LEARNED_ROWS,
     ):
         super().__init__(rows, hyper, None)
-        self.precisions, self.n_neighbors = precisions, n_neighbors
-        n, first = rows.n_rows, min(rows.n_rows, n_neighbors + 1)
+        self.precisions = precisions
+        self.n_neighbors = n_neighbors
+        n = rows.n_rows
+        first = min(rows.n_rows, n_neighbors + 1)
         order = stream.child("order").generator().permutation(n)
         self._first = Evidence(rows.take(order[:first]), hyper, None, precisions)
-        numbers, size = np.arange(first, n), _NEARBY_BLOCK
+        numbers = np.arange(first, n)
+        size = _NEARBY_BLOCK
         if len(numbers) > most:
             generator = stream.child("conditionals").generator()
             numbers = np.sort(generator.choice(numbers, most, replace=False))
@@ -237,9 +243,11 @@ class NearestEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
+        hyper = self.hyper.at(theta[:-1])
+        noise = math.exp(theta[-1])
         first, out = self._first(theta, gradient)
-        value, slopes = 0.0, np.zeros_like(out)
+        value = 0.0
+        slopes = np.zeros_like(out)
         rows = self.rows
         for block, neighbors in self._blocks:
             part = Conditionals.of(hyper.kernel, rows.X[block], rows, neighbors, noise)

@@ -48,10 +48,14 @@ def learning_rows(
             usable = ops_of(usable).take(usable, np.sort(drawn))
     block = rows.take(usable)
     ops = ops_of(block.X)
-    X, Y, weight = ops.as_float64(block.X), block.Y, block.weight
+    X = ops.as_float64(block.X)
+    Y = block.Y
+    weight = block.weight
     if weight is not None and bool((weight == 0).any()):
         positive = ops.flatnonzero(weight)
-        X, Y, weight = X[positive], Y[positive], weight[positive]
+        X = X[positive]
+        Y = Y[positive]
+        weight = weight[positive]
     if weight is not None:
         largest = ops.largest(weight)
         if largest > _LARGEST_WEIGHT:

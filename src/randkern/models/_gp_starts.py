@@ -99,7 +99,8 @@ def log_prior(
     ``{name: (median, sigma)}`` is a log-normal prior: the logarithm is normal with the
     standard deviation sigma.
     """
-    centre, precision = np.zeros(len(names)), np.zeros(len(names))
+    centre = np.zeros(len(names))
+    precision = np.zeros(len(names))
     for key, pair in _general_first(priors, names, "priors"):
         median, sigma = _pair(key, pair, "priors", "(median, sigma)")
         for place in places(key, names, "priors"):
@@ -203,7 +204,8 @@ def evident_columns(rows: ArrayRows) -> np.ndarray:
     others only, such as each factor of a product.
     """
     ops = ops_of(rows.X)
-    X, Y = ops.densified(rows.X), ops.as_float64(rows.Y)
+    X = ops.densified(rows.X)
+    Y = ops.as_float64(rows.Y)
     X = X - ops.xp.mean(X, axis=0)
     Y = Y - ops.xp.mean(Y, axis=0)
     evident = np.zeros(X.shape[1], dtype=bool)

@@ -55,7 +55,8 @@ def separate(
 
     Features are float64; `name` names the problem at the beginning of errors.
     """
-    like, ops = features.like, ops_of(features.like)
+    like = features.like
+    ops = ops_of(features.like)
     rows = np.flatnonzero(usable)
     if len(rows) > _FIRST_ROWS:
         chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
@@ -78,7 +79,8 @@ def separate(
         scores = ops.to_host(scores)[:, 0]
         missing = np.where(usable, 1 - signs * scores, -np.inf)
         violation = float(missing.max())
-        before, square = square, float(weights @ weights)
+        before = square
+        square = float(weights @ weights)
         tolerance = max(1e-7, error * longest * square**0.5)
         worst = np.argsort(-missing, kind="stable")[:100]
         added = np.setdiff1d(worst[missing[worst] > tolerance], rows)
@@ -130,7 +132,10 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
     """
     longest = float(np.einsum("ij,ij->i", Z, Z).max()) ** 0.5 or 1.0
     Z = Z / longest
-    a, weights, length, margin = np.zeros(len(Z)), np.zeros(Z.shape[1]), np.inf, -np.inf
+    a = np.zeros(len(Z))
+    weights = np.zeros(Z.shape[1])
+    length = np.inf
+    margin = -np.inf
     smallest_gap, unit = np.inf, 1.0
     # Least squares are repeated with rows in units of the last nearest point, until its
     # norm and the margin hardly differ.
@@ -145,7 +150,10 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
         candidate = point if dual else _repaired(Z, point / norm**2)
         reached = float(np.min(Z @ candidate)) / float(np.linalg.norm(candidate))
         if norm - reached < smallest_gap:
-            a, weights, length, margin = shares, candidate, norm, reached
+            a = shares
+            weights = candidate
+            length = norm
+            margin = reached
             smallest_gap = norm - reached
         if smallest_gap <= 1e-8 * length or norm > 0.5 * unit:
             break

@@ -12,12 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn
 
-# LIBSVM stops at a violation v of the conditions of optimality, the first relative to
-# the tolerance, then smaller by a factor. Its fits start anew, so that few should do.
-_FIRST, _TIGHTER = 5.0, 0.1
-# The largest number of weights within their bounds that are solved for, and the share
-# of its mean that is added to the diagonal of their system: rows may be equal.
-_MAX_FREE, _JITTER = 5000, 1e-10
+# LIBSVM stops at a violation of the conditions of optimality, first at this multiple of
+# the tolerance, then at one smaller by a factor. It starts anew: few fits should do.
+_FIRST_VIOLATION = 5.0
+_VIOLATION_FACTOR = 0.1
+# The largest number of weights within their bounds that are solved for.
+_MAX_FREE = 5000
+# Added to the diagonal of their system, in units of its mean: rows may be equal.
+_JITTER = 1e-10
 # How often free weights may be fixed at bounds that they would exceed.
 _MAX_ROUNDS = 10
 _MEGABYTE = 2**20
@@ -46,52 +48,43 @@ def fit_margin(
     The dual variables are at most `upper`, (n,). With `epsilon`, `y` holds targets, and
     the tube of regression is fitted. At most `max_iter` times n iterations are run.
     """
-    from sklearn.svm import SVC, SVR
-
     used = np.flatnonzero(upper)
     if len(used) < len(upper):
-        gram, y = gram[np.ix_(used, used)], y[used]
-    limits, n = upper[used], max(len(used), 1)
+        gram = gram[np.ix_(used, used)]
+        y = y[used]
+    limits = upper[used]
+    n = max(len(used), 1)
     if epsilon is None and abs(y.sum()) == len(y):  # rows of one class
         return ExactMargin(0 * upper, float(y[:1].sum()), 0.0, 0.0, 0)
-    options: dict[str, Any] = {
-        "kernel": "precomputed",
-        "C": 1.0,
-        "cache_size": max(1, 4 * n**2 // _MEGABYTE),
-        "max_iter": max_iter * n,
-    }
-    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
-    violation = _FIRST * tol
+    violation = _FIRST_VIOLATION * tol
     while True:
-        model = machine(tol=violation, **options)
-        try:
-            model.fit(gram, y, limits)
-        except ValueError as error:
-            raise ValueError(
-                f"k(x, x) up to {gram.max():.3g} and C times sample_weight up to "
-                f"{limits.max():.3g} overflow; scale the input down, or lower C."
-            ) from error
-        dual, intercept = np.zeros(n), float(model.intercept_[0])
+        model = _fit_libsvm(gram, y, limits, violation, max_iter * n, epsilon)
+        dual = np.zeros(n)
+        intercept = float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]
-        gap, primal, square = _measured(gram, y, limits, dual, intercept, epsilon)
+        gap, primal, square = _measure(gram, y, limits, dual, intercept, epsilon)
         # Violations explain a gap of about v Σ|a_i|, rounding errors the rest.
         is_rounded = gap * primal > violation * abs(dual).sum()
-        better = _polished(gram, y, limits, dual, epsilon or 0.0)
-        if better is not None:
-            reached, _, shorter = _measured(
-                gram, y, limits, better[0], better[1], epsilon
+        polished = _polish(gram, y, limits, dual, epsilon or 0.0)
+        if polished is not None:
+            polished_gap, _, polished_square = _measure(
+                gram, y, limits, polished[0], polished[1], epsilon
             )
-            if reached < gap:
-                (dual, intercept), gap, square = better, reached, shorter
+            if polished_gap < gap:
+                dual, intercept = polished
+                gap, square = polished_gap, polished_square
         passes = math.ceil(int(np.max(model.n_iter_)) / n)
         if gap <= tol or is_rounded or passes >= max_iter:
             break
-        violation *= _TIGHTER
+        violation *= _VIOLATION_FACTOR
     if gap > tol and passes < max_iter:  # scikit-learn warns of max_iter
+        advice = "raise tol or lower C"
+        if epsilon is None:
+            advice = "raise tol, lower C, or use fit_intercept=False"
         warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
             "stores kernel values in single precision, which limits the accuracy at a "
-            f"large C; raise tol, lower C{', or no intercept' * (epsilon is None)}.",
+            f"large C; {advice}.",
             ConvergenceWarning,
         )
     out = np.zeros(len(upper))
@@ -99,7 +92,38 @@ def fit_margin(
     return ExactMargin(out, intercept, square, gap, passes)
 
 
-def _measured(
+def _fit_libsvm(
+    gram: np.ndarray,
+    y: np.ndarray,
+    limits: np.ndarray,
+    violation: float,
+    max_iter: int,
+    epsilon: float | None,
+) -> Any:
+    """Return scikit-learn's machine, fitted until conditions of optimality nearly hold.
+
+    Raises a ValueError that names what overflows.
+    """
+    from sklearn.svm import SVC, SVR
+
+    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
+    model = machine(
+        kernel="precomputed",
+        C=1.0,
+        tol=violation,
+        cache_size=max(1, 4 * len(gram) ** 2 // _MEGABYTE),
+        max_iter=max_iter,
+    )
+    try:
+        return model.fit(gram, y, limits)
+    except ValueError as error:
+        raise ValueError(
+            f"k(x, x) up to {gram.max():.3g} and C times sample_weight up to "
+            f"{limits.max():.3g} overflow; scale the input down, or lower C."
+        ) from error
+
+
+def _measure(
     gram: np.ndarray,
     y: np.ndarray,
     limits: np.ndarray,
@@ -109,7 +133,8 @@ def _measured(
 ) -> tuple[float, float, float]:
     """Return the relative duality gap, the objective, and ‖w‖²."""
     values = gram @ dual
-    square, missing = float(dual @ values), y - values - intercept
+    square = float(dual @ values)
+    missing = y - values - intercept
     best = float(y @ dual) - 0.5 * square
     if epsilon is None:
         slack = (y * missing).clip(0.0)
@@ -120,7 +145,7 @@ def _measured(
     return (primal - best) / (primal or 1.0), primal, square
 
 
-def _polished(
+def _polish(
     gram: np.ndarray,
     y: np.ndarray,
     limits: np.ndarray,
@@ -133,7 +158,8 @@ def _polished(
     the tube: with f = Ka + b, f_i = y_i − ε sign(a_i), and Σ_i a_i = 0. Weights that
     would exceed their bounds are fixed there. None if too many are free, or none.
     """
-    free, out = np.flatnonzero((dual != 0) & (abs(dual) < limits)), dual.copy()
+    free = np.flatnonzero((dual != 0) & (abs(dual) < limits))
+    out = dual.copy()
     for _ in range(_MAX_ROUNDS):
         if not 0 < len(free) <= _MAX_FREE:
             return None

@@ -43,7 +43,8 @@ def descend_whitened(
     is called with the vector of each iteration and returns whether to stop. If the
     factor has overflowed, the start is returned.
     """
-    ops, D = ops_of(start), len(factor)
+    ops = ops_of(start)
+    D = len(factor)
     solve = ops.algebra.triangular_solve
 
     def original(u: np.ndarray) -> np.ndarray:
@@ -80,7 +81,9 @@ def descend(
     with the vector of each step.
     """
     ops = ops_of(start)
-    at, (value, gradient), n_products = start, function(start), 0
+    at = start
+    value, gradient = function(start)
+    n_products = 0
     while n_products < max_products and not reached(value, gradient):
         # Squares of tiny gradients underflow.
         size = ops.largest(abs(gradient))
@@ -138,7 +141,8 @@ def _newton_step(
         length = square / curve
         step = step + length * direction
         residual = residual - length * product_along
-        before, square = square, float(residual @ residual)
+        before = square
+        square = float(residual @ residual)
         if square <= enough:
             break
         direction = residual + (square / before) * direction

@@ -21,7 +21,7 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS
 from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
-from randkern.models.dual import solve_dual
+from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import (
     SAME_SUMS,
     IterativeRidge,
@@ -37,6 +37,7 @@ from randkern.models.memory import (
 from randkern.models.normal_equations import (
     ROWS_AT_ONCE,
     NormalEquations,
+    SolvedEquations,
     normal_equations_of,
 )
 from randkern.solvers import (
@@ -45,7 +46,6 @@ from randkern.solvers import (
     SGD,
     Checkpoint,
     IterativeSolver,
-    Solution,
 )
 
 
@@ -88,10 +88,10 @@ class KernelRidge(RidgeModel):
                 stream = Stream(saved["key"])
         return limit, stream
 
-    def _solve(
+    def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve for the weights of checked rows."""
+        """Fit weights to checked rows."""
         rows = self._shifted(rows)
         if self._is_local:
             if self.solver not in ("auto", "cholesky"):
@@ -103,62 +103,51 @@ class KernelRidge(RidgeModel):
         elif self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report)
         elif self._is_dual(rows):
-            self._fit_dual(rows.as_arrays(), limit)
+            self._fit_gram(rows.as_arrays(), limit)
         else:
-            self._fit_directly(rows, limit)
+            self._fit_normal_equations(rows, limit)
 
-    def _fit_directly(self, rows: TrainingData, limit: int) -> None:
+    def _fit_normal_equations(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
-        statistics = rows.reduce(normal_equations_of, self._plan)
-        solution, intercept = self._solve_primal(statistics, overwrite=True)
+        # For arrays, the unit is that of the largest weight.
+        unit = None if rows.in_memory else rows.survey().weight_unit
+        statistics = rows.reduce(normal_equations_of, self._plan, unit)
+        solved = self._store_solution_of(statistics, overwrite=True)
         sample = self._sample_left_out(rows)
-        left = statistics.left_out(
-            self._plan, sample.rows, solution, intercept, sample.copies
-        )
-        self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
+        residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
+        self._keep_left_out(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
-    def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
+    def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
-        original, ops, n = rows, ops_of(rows.Y), rows.n_rows
-        what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
-        advice = (
-            "Use solver='pcg', or random features (for instance n_components=10_000)"
-        )
-        if self.plan_ is not None:
-            D, advice = self.plan_.n_components, "Use fewer components than rows"
-            what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
-        check_memory(self._dual_bytes(rows), limit, what, advice)
+        self._check_dual_memory(rows, limit)
         # Leaving out all copies of a row is exact if they are one row.
         merged = merge_copies(rows)
-        if merged is not None:
-            rows = merged.rows
-        sample = self._sample_left_out(rows)
-        n, chosen = rows.n_rows, sample.numbers
-        left_out = np.arange(n - len(chosen), n)
-        order = None
-        if len(chosen) < n:
-            # Rows to be left out come last, where leaving them out is nearly free.
-            last = ops.float64_zeros(n, rows.Y)
-            last[chosen] = 1.0
-            order = ops.xp.argsort(last, stable=True)
-            rows = rows.take(order)
-        solution, intercept, left = solve_dual(
-            self._gram(rows.X),
-            rows.Y,
-            rows.weight,
-            float(self.alpha),
-            self.fit_intercept,
-            left_out,
+        different = rows if merged is None else merged.rows
+        sample = self._sample_left_out(different)
+        solution, intercept, residuals = fit_dual(
+            different, self._gram, float(self.alpha), self.fit_intercept, sample.numbers
         )
-        numbers = chosen if merged is None else merged.first[chosen]
-        self._keep_left_out(numbers, sample.rows.Y, left, sample.weight)
-        if order is not None:
-            value = ops.take(solution.value, ops.xp.argsort(order))
-            solution = replace(solution, value=value)
+        numbers = sample.numbers
         if merged is not None:
+            numbers = merged.first[numbers]
             solution = replace(solution, value=merged.expanded(solution.value))
-        self._store_dual(original.X, solution, intercept)
+        self._keep_left_out(numbers, sample.rows.Y, residuals, sample.weight)
+        self._store_dual(rows.X, solution, intercept)
+
+    def _check_dual_memory(self, rows: TrainingData, limit: int) -> None:
+        n = rows.n_rows
+        if self.plan_ is None:
+            what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
+            advice = (
+                "Use solver='pcg', or random features (for instance "
+                "n_components=10_000)"
+            )
+        else:
+            D = self.plan_.n_components
+            what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
+            advice = "Use fewer components than rows"
+        check_memory(self._dual_bytes(rows), limit, what, advice)
 
     def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""
@@ -198,11 +187,13 @@ class KernelRidge(RidgeModel):
             solution = system.solve(report, checkpoint)
         finally:
             report.iterations_end()
-        left = system.left_out(solution)
+        left = system.left_out_residuals(solution)
         if left is not None:
             sample = system.probed.sample
-            self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
-        weights, intercept = system.operator.weights_of(solution.value)
+            Y = rescaled(sample.rows.Y)
+            left = rescaled(left)
+            self._keep_left_out(sample.numbers, Y, left, sample.weight)
+        weights, intercept = weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)
 
@@ -216,7 +207,9 @@ class KernelRidge(RidgeModel):
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
-        n, k, is_dual = rows.n_rows, rows.n_targets, self._is_dual(rows)
+        n = rows.n_rows
+        k = rows.n_targets
+        is_dual = self._is_dual(rows)
         if (self._dual_bytes if is_dual else self._primal_bytes)(rows) > limit:
             return True
         if self.plan_ is None:
@@ -245,16 +238,17 @@ class KernelRidge(RidgeModel):
             "Use fewer components",
         )
 
-    def _solve_primal(
+    def _store_solution_of(
         self, statistics: NormalEquations, *, overwrite: bool
-    ) -> tuple[Solution, Any]:
+    ) -> SolvedEquations:
+        """Solve normal equations, and store the weights."""
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # fit_intercept has changed
-        solution, intercept = statistics.solve(
+        solved = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
-        self._store(solution, solution.value, intercept)
-        return solution, intercept
+        self._store(solved.solution, solved.solution.value, solved.intercept)
+        return solved
 
     def _forget(self) -> None:
         super()._forget()
@@ -332,7 +326,7 @@ class KernelRidge(RidgeModel):
             raise ValueError("there is nothing to solve; call partial_fit first.")
         if hasattr(self, "_streaming"):
             return self  # the weights are those after the last step
-        self._solve_primal(self._statistics, overwrite=False)
+        self._store_solution_of(self._statistics, overwrite=False)
         return self
 
     # Paths are stored as strings, as skops supports no others.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -29,7 +29,7 @@ from randkern.solvers import Solution
 _FEATURE_BLOCK = 2048
 
 
-class RidgeModel(FeatureModel):
+class RidgeModel(FeatureModel, ABC):
     """Kernel ridge regression on targets, or on labels coded as ±1."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -48,10 +48,10 @@ class RidgeModel(FeatureModel):
     _shift: tuple[float, ...]
 
     @abstractmethod
-    def _solve(
+    def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve for the weights of checked rows."""
+        """Fit weights to checked rows."""
 
     @abstractmethod
     def _keep_left_out(
@@ -111,7 +111,7 @@ class RidgeModel(FeatureModel):
         limit, stream = self._begin()
         self._key = stream.key
         rows = self._read(X, y, sample_weight, stream)
-        self._solve(rows, limit or self._memory_for(rows), stream, report)
+        self._fit_rows(rows, limit or self._memory_for(rows), stream, report)
         report.end()
 
     @property

@@ -79,22 +79,24 @@ class RealTargets:
         self._n_outputs = None if y.ndim == 1 else y.shape[1]
         return y.reshape(len(y), -1), check_weights(sample_weight, X)
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
+    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> int | None:
         y = self._checked(X, y)
         return None if y.ndim == 1 else y.shape[1]
 
-    def _learn_from(self, seen: list[int | None]) -> int:
-        if len(set(seen)) > 1:
-            shapes = {None: "(n,)"} | {k: f"(n, {k})" for k in seen if k is not None}
-            named_shapes = " and ".join(sorted({shapes[k] for k in seen}))
+    def _learn_from_summaries(self, summaries: list[int | None]) -> int:
+        if len(set(summaries)) > 1:
+            shapes = {None: "(n,)"} | {
+                k: f"(n, {k})" for k in summaries if k is not None
+            }
+            named_shapes = " and ".join(sorted({shapes[k] for k in summaries}))
             raise ValueError(
                 f"blocks of y have inconsistent shapes, {named_shapes}; all blocks "
                 "must have the same number of targets."
             )
-        self._n_outputs = seen[0]
+        self._n_outputs = summaries[0]
         return self._n_outputs or 1
 
-    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         y = self._checked(X, y)
         n_outputs = None if y.ndim == 1 else y.shape[1]
         if n_outputs != self._n_outputs:
@@ -192,7 +194,7 @@ def _integers_for(labels: Iterable[int]) -> type:
 
 
 @dataclass(frozen=True)
-class SeenLabels:
+class LabelSummary:
     """Sums of weights per label in a block, and an empty array or tensor like them."""
 
     totals: dict[Any, float]
@@ -215,26 +217,27 @@ class ClassLabels:
 
     def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return signs (n, k) and weights of rows in memory, learning the classes."""
-        y, weight = self._checked(X, y), check_weights(sample_weight, X)
+        y = self._checked(X, y)
+        weight = check_weights(sample_weight, X)
         classes = unique_labels(y)
         self._set_classes(classes, self._totals(classes, X, y, weight))
         Y, weight = self._signs_of(X, y, weight)
         return Y, check_weights(weight, X)
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
+    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> LabelSummary:
         y = self._checked(X, y)
         values = ops_of(y).unique(y)
         sums = self._totals(values, X, y, weight).tolist()
         totals = dict(zip(values.tolist(), sums, strict=True))
-        return SeenLabels(totals, y[:0] if is_tensor(y) else values[:0])
+        return LabelSummary(totals, y[:0] if is_tensor(y) else values[:0])
 
-    def _learn_from(self, seen: list[SeenLabels]) -> int:
+    def _learn_from_summaries(self, summaries: list[LabelSummary]) -> int:
         totals: dict[Any, float] = {}
-        for block in seen:
+        for block in summaries:
             for label, total in block.totals.items():
                 totals[label] = totals.get(label, 0.0) + total
-        like = seen[0].like
-        dtypes = {block.like.dtype for block in seen if not is_tensor(block.like)}
+        like = summaries[0].like
+        dtypes = {block.like.dtype for block in summaries if not is_tensor(block.like)}
         dtype: Any = np.result_type(*dtypes) if dtypes else None
         if dtypes and all(entry.kind in "iu" for entry in dtypes) and dtype.kind == "f":
             dtype = _integers_for(totals)  # int64 and uint64
@@ -253,12 +256,13 @@ class ClassLabels:
         position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
         return ops.to_host(ops.float64_bincount(position, weight, len(classes)))
 
-    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         return self._signs_of(X, self._checked(X, y), weight)
 
     def _signs_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         """Return labels as columns of ±1 on the device of X, and weights of rows."""
-        ops, (position, known) = ops_of(y), _positions(self.classes_, y)
+        ops = ops_of(y)
+        position, known = _positions(self.classes_, y)
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
@@ -375,10 +379,14 @@ class TargetsOrLabels:
     _reader: Any
 
     def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        self._learn_from([self._seen_in(X, y, check_weights(sample_weight, X))])
+        self._learn_from_summaries(
+            [self._summarise_targets(X, y, check_weights(sample_weight, X))]
+        )
         return self._reader._read_targets(X, y, sample_weight)
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> tuple[SeenLabels | None, Any]:
+    def _summarise_targets(
+        self, X: Rows, y: Any, weight: Any
+    ) -> tuple[LabelSummary | None, Any]:
         """Return the labels of a block, if it may hold any, and its kind.
 
         The kind is the number of columns of real targets, None for a vector, or the
@@ -388,21 +396,23 @@ class TargetsOrLabels:
         labels = read_labels(y)
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"
-        n_outputs = RealTargets()._seen_in(X, y, weight) if numeric else None
+        n_outputs = RealTargets()._summarise_targets(X, y, weight) if numeric else None
         with np.errstate(invalid="ignore"):  # casts numbers of any size to integers
             discrete = type_of_target(host) in ("binary", "multiclass")
         if not discrete or host.dtype.kind in "mM":
-            return None, RealTargets()._seen_in(X, y, weight)
+            return None, RealTargets()._summarise_targets(X, y, weight)
         if numeric and len(np.unique(host)) > _MAX_CLASSES:
             return None, n_outputs
-        labels_seen = ClassLabels()._seen_in(X, y, weight)
+        labels_seen = ClassLabels()._summarise_targets(X, y, weight)
         return labels_seen, n_outputs if numeric else str(host.dtype)
 
-    def _learn_from(self, seen: list[tuple[SeenLabels | None, Any]]) -> int:
-        labels = [entry for entry, _ in seen if entry is not None]
-        dtypes = {dtype for _, dtype in seen if isinstance(dtype, str)}
+    def _learn_from_summaries(
+        self, summaries: list[tuple[LabelSummary | None, Any]]
+    ) -> int:
+        labels = [entry for entry, _ in summaries if entry is not None]
+        dtypes = {dtype for _, dtype in summaries if isinstance(dtype, str)}
         n_classes = len({label for entry in labels for label in entry.totals})
-        self._labelled = len(labels) == len(seen) and (
+        self._labelled = len(labels) == len(summaries) and (
             bool(dtypes) or 2 <= n_classes <= _MAX_CLASSES
         )
         if dtypes and not self._labelled:
@@ -411,11 +421,11 @@ class TargetsOrLabels:
                 "numbers; use the same type in all blocks."
             )
         self._reader = ClassLabels() if self._labelled else RealTargets()
-        return self._reader._learn_from(
-            labels if self._labelled else [entry for _, entry in seen]
+        return self._reader._learn_from_summaries(
+            labels if self._labelled else [entry for _, entry in summaries]
         )
 
-    def _targets_of(
+    def _read_later_targets(
         self, X: Rows, y: Any, weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._reader._targets_of(X, y, weight)
+        return self._reader._read_later_targets(X, y, weight)

@@ -33,7 +33,8 @@ Predictions = Iterator[tuple[slice, Any]]
 
 def squared_error(predictions: Predictions, Y: Any, weight: Any) -> np.ndarray:
     """Return the negative mean of w_i (y_i − ŷ_i)², (n_alphas,)."""
-    ops, total = ops_of(Y), 0.0
+    ops = ops_of(Y)
+    total = 0.0
     weight = ops.float64_ones(len(Y), Y) if weight is None else weight
     for rows, values in predictions:
         total = total + ((Y[rows] - values) ** 2).sum(axis=2) @ weight[rows]
@@ -103,15 +104,19 @@ class PrimalSearch:
         fit_intercept: bool,
         spare: int,
     ):
-        self.alphas, self.fit_intercept = alphas, fit_intercept
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
         # Cached, plus a copy for the rows of a fold.
         cached_bytes = 2 * rows.n_rows * plan.n_components * rows.dtype.itemsize
         if cached_bytes <= spare:
             # Features as rows, and the plan of a linear kernel, which copies them.
             Z = evaluate(plan, rows.X)
             plan = fit_plan(Linear(), Z, None, plan.n_components, Stream(0))
-            rows, spare = ArrayRows(Z, rows.Y, rows.weight), spare - cached_bytes
-        self.plan, self.rows, self.spare = plan, rows, spare
+            rows = ArrayRows(Z, rows.Y, rows.weight)
+            spare = spare - cached_bytes
+        self.plan = plan
+        self.rows = rows
+        self.spare = spare
 
     @cached_property
     def total(self) -> NormalEquations:
@@ -128,7 +133,9 @@ class PrimalSearch:
     def generalised(self) -> np.ndarray:
         """Return minus the generalised cross-validation scores."""
         path = self._path(self.total.copied())
-        rows, n, D = self.rows, self.rows.n_rows, self.plan.n_components
+        rows = self.rows
+        n = self.rows.n_rows
+        D = self.plan.n_components
         score = squared_error(self._predicted(path, rows), rows.Y, rows.weight)
         return _penalised(score, (n - D + path.freedom) / n)
 
@@ -170,13 +177,11 @@ class PrimalSearch:
 
         Also the residuals of some rows in fits without one of them and its copies.
         """
-        solution, intercept = self.total.solve(
-            alpha, self.fit_intercept, overwrite=True
-        )
+        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
         # These rows may hold features in place of the rows of the sample.
         rows = self.rows.take(sample.numbers)
-        left = self.total.left_out(self.plan, rows, solution, intercept, sample.copies)
-        return solution, intercept, left
+        residuals = solved.left_out_residuals(self.plan, rows, sample.copies)
+        return solved.solution, solved.intercept, residuals
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
         return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
@@ -230,8 +235,11 @@ class DualSearch:
     def __init__(
         self, gram: Any, rows: ArrayRows, alphas: np.ndarray, fit_intercept: bool
     ):
-        self.gram, self.Y, self.weight = gram, rows.Y, rows.weight
-        self.alphas, self.fit_intercept = alphas, fit_intercept
+        self.gram = gram
+        self.Y = rows.Y
+        self.weight = rows.weight
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
 
     def leave_one_out(self) -> Predictions:
         """Yield the prediction for each row by a fit without it."""

@@ -17,7 +17,8 @@ from randkern.backend.namespace import ops_of
 from randkern.data.sharded import by_partition, is_dask, lazily
 
 # Bounds of the logarithm of a temperature.
-_MIN_LOG, _MAX_LOG = -7.0, 7.0
+_MIN_LOG = -7.0
+_MAX_LOG = 7.0
 # Standard errors by which mean probabilities must differ from the shares of classes for
 # offsets.
 _STANDARD_ERRORS = 1.0
@@ -148,7 +149,8 @@ def temperature_of(
     too small, because the same rows have chosen the model; it is assumed to be
     proportional to the scale of logits.
     """
-    ops, n = ops_of(logits), len(logits)
+    ops = ops_of(logits)
+    n = len(logits)
     if not n or (weight is not None and not float(weight.sum())):
         return 1.0
     if logits.shape[1] == 1:
@@ -180,7 +182,8 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     its standard error.
     """
     to_host = ops_of(logits).to_host
-    F, is_class = to_host(logits), to_host(of_class)
+    F = to_host(logits)
+    is_class = to_host(of_class)
     n, k = F.shape
     weight = np.ones(n) if weight is None else to_host(weight)
     if not n or not weight.any():
@@ -188,7 +191,8 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     weight = weight / weight.max()
     share = weight / weight.sum()
     if k == 1:
-        F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
+        F = np.hstack([-F, F]) / 2
+        is_class = np.hstack([~is_class, is_class])
     target = is_class + smoothed_share(n, weight) * (1 / F.shape[1] - is_class)
     # Of most rows: logits of some may be enormous, if a fit does not determine them.
     size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
@@ -218,7 +222,8 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
         x = minimised((None, None)).x
     free = np.array([bounds[0] < x[0] < bounds[1], *[has_offsets] * F.shape[1]])
     refined = _refined(x, free, F, target, share)
-    scale, offset = float(np.clip(refined[0], *bounds)), refined[1:]
+    scale = float(np.clip(refined[0], *bounds))
+    offset = refined[1:]
     temperature = size / scale
     if k == 1:
         return temperature, float(offset[1] - offset[0])
@@ -264,7 +269,9 @@ def _refined(
         next_slope, next_curvature = derivatives(step)
         if not np.linalg.norm(next_slope) < np.linalg.norm(slope):
             break
-        x, slope, curvature = step, next_slope, next_curvature
+        x = step
+        slope = next_slope
+        curvature = next_curvature
     return x
 
 
@@ -322,7 +329,8 @@ def conformal_quantile(values: Any, coverage: float, weight: Any = None) -> Any:
     -------
     array of shape (k,)
     """
-    ops, n = ops_of(values), len(values)
+    ops = ops_of(values)
+    n = len(values)
     infinite = math.inf + ops.float64_zeros(values.shape[1:], values)
     weight = ops.float64_ones(n, values) if weight is None else weight
     largest = float(weight.max()) if n else 0.0

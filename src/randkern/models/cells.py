@@ -89,7 +89,8 @@ def scaled_columns(kernel: Kernel, X: Any) -> Any:
 
     The result is an array (n, e) like `X`; None if there is no such kernel.
     """
-    ops, parts = ops_of(X), []
+    ops = ops_of(X)
+    parts = []
     for leaf in kernel.leaves():
         if isinstance(leaf, Stationary):
             selected = leaf._select(X)
@@ -146,7 +147,8 @@ class CellTree:
         children: list[list[int]] = []
         n_cells = 0
         # Of nodes with 0, 1, 2, ... cells, as far as there are any.
-        sizes, growing = [0.0], _node_sizes(overlap)
+        sizes = [0.0]
+        growing = _node_sizes(overlap)
         while sizes[-1] * cell_rows < len(rows):
             sizes.append(next(growing))
         # Each entry: the rows of a node, and where its number belongs.
@@ -220,7 +222,8 @@ class CellTree:
             if node < 0:
                 yield ~int(node), weight
                 continue
-            low, high = float(self.low[node]), float(self.high[node])
+            low = float(self.low[node])
+            high = float(self.high[node])
             position = rows @ self.directions[node][:, None]
             u = ((position - low) * (1.0 / (high - low))).clip(0.0, 1.0)
             share = u * u * (3.0 - 2.0 * u)
@@ -364,7 +367,8 @@ def fit_cells(
     """
     scaled = scaled_rows(kernel, rows.X, stream)
     tree = CellTree.grow(scaled, cell_rows)
-    ops, k = ops_of(rows.Y), rows.n_targets
+    ops = ops_of(rows.Y)
+    k = rows.n_targets
     leaves = sorted(tree.cells(scaled), key=itemgetter(0))
     members = [numbers for _, numbers, _ in leaves]
     shares = [share for _, _, share in leaves]
@@ -431,14 +435,17 @@ def _fit_cell(
     fit_intercept: bool,
 ) -> _CellFit:
     """Fit the rows of a cell with the best of the penalties."""
-    gram, copy = exact_gram(kernel, rows.X), ops_of(rows.Y).copy
+    gram = exact_gram(kernel, rows.X)
+    copy = ops_of(rows.Y).copy
     scores: Any = None
     if len(alphas) > _MAX_FACTORISED:
         path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
         alphas = alphas[[np.nanargmax(scores)]]
-    all_rows, trial_scores, best = np.arange(rows.n_rows), [], None
+    all_rows = np.arange(rows.n_rows)
+    trial_scores = []
+    best = None
     for alpha in alphas:
         solution, intercept, residuals = solve_dual(
             copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, all_rows

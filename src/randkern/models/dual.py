@@ -10,6 +10,7 @@ and the prediction at x is Σ_i (SA)_i k(x, x_i), centred, + ȳ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+from randkern.data.target_statistics import unit_of_weights
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
@@ -71,14 +74,14 @@ class DualSystem:
         cls, gram: Array, Y: Array, weight: Array, fit_intercept: bool
     ) -> DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
-        n, ops = len(gram), ops_of(gram)
-        relative = ops.float64_ones(n, gram) if weight is None else weight
+        n = len(gram)
+        ops = ops_of(gram)
+        unit = unit_of_weights(weight)
+        relative = ops.float64_ones(n, gram) if weight is None else weight / unit
         root = relative**0.5
         share = relative / max(float(relative.sum()), np.finfo(float).tiny)
-        means, target_mean = (
-            ops.float64_zeros(n, gram),
-            ops.float64_zeros(Y.shape[1], gram),
-        )
+        means = ops.float64_zeros(n, gram)
+        target_mean = ops.float64_zeros(Y.shape[1], gram)
         if fit_intercept:
             target_mean = share @ Y
             means = _symmetric_product(gram, share)
@@ -148,6 +151,36 @@ def solve_dual(
     residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)
     return replace(solution, value=dual), intercept + system.target_mean, residuals
+
+
+def fit_dual(
+    rows: ArrayRows,
+    gram_of: Callable[[Rows], Array],
+    alpha: float,
+    fit_intercept: bool,
+    left_out: np.ndarray,
+) -> tuple[Solution, Array, Any]:
+    """Fit to rows, whose Gram matrix is ``gram_of(X)``; returns as :func:`solve_dual`.
+
+    Rows that are left out, in ascending order, are moved to the end, where leaving them
+    out is nearly free.
+    """
+    n = rows.n_rows
+    ops = ops_of(rows.Y)
+    if len(left_out) == n:
+        gram = gram_of(rows.X)
+        return solve_dual(gram, rows.Y, rows.weight, alpha, fit_intercept, left_out)
+    is_left_out = ops.float64_zeros(n, rows.Y)
+    is_left_out[left_out] = 1.0
+    order = ops.xp.argsort(is_left_out, stable=True)
+    rows = rows.take(order)
+    last = np.arange(n - len(left_out), n)
+    gram = gram_of(rows.X)
+    solution, intercept, residuals = solve_dual(
+        gram, rows.Y, rows.weight, alpha, fit_intercept, last
+    )
+    value = ops.take(solution.value, ops.xp.argsort(order))
+    return replace(solution, value=value), intercept, residuals
 
 
 def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:

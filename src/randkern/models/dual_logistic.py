@@ -33,9 +33,11 @@ from randkern.models.linear_operators import KernelOperator
 from randkern.models.memory import kernel_operator_bytes
 
 # Eigenpairs of the preconditioner: a share of the rows, and the most.
-_ROWS_PER_EIGENPAIR, _MAX_RANK = 20, 600
+_ROWS_PER_EIGENPAIR = 20
+_MAX_RANK = 600
 # A step is solved to this share of its first residual, in so many iterations.
-_SHARE, _MAX_ITER = 0.05, 50
+_SHARE = 0.05
+_MAX_ITER = 50
 # A step that does not reduce the objective is halved, down to this length.
 _SHORTEST = 1e-6
 # Curvatures are those of probabilities that differ from 0 and 1 by this much.
@@ -89,7 +91,7 @@ class DualLogistic:
             "Use random features (for instance n_components=10_000)",
         )
         rows = ArrayRows(X, signs[:, None])
-        operator = KernelOperator(kernel, rows, False, stream, limit - needed)
+        operator = KernelOperator(kernel, rows, stream, limit - needed, center=False)
         values, vectors = operator.leading_eigenpairs(rank)
         factor = vectors * np.sqrt(values).astype(vectors.dtype)
         return cls(operator, factor, signs)
@@ -123,7 +125,9 @@ class DualLogistic:
             if bound <= tol or n_iter >= max_iter or is_stopped:
                 return at
             newton = self._step(at, chance, slopes, np.sqrt(strength))
-            after, length, n_iter = newton, 1.0, newton.n_iter
+            after = newton
+            length = 1.0
+            n_iter = newton.n_iter
             while not (lower := self._objective(after, strength)) < value:
                 length /= 2
                 if length < _SHORTEST:
@@ -132,7 +136,9 @@ class DualLogistic:
                     at.weights + length * (newton.weights - at.weights),
                     at.values + length * (newton.values - at.values),
                 )
-            at, value, is_stopped = after, lower, report(after.weights)
+            at = after
+            value = lower
+            is_stopped = report(after.weights)
 
     def _product(self, vector: np.ndarray) -> np.ndarray:
         return self.operator.product(vector[:, None])[:, 0]
@@ -149,17 +155,21 @@ class DualLogistic:
         unit = np.sqrt(chance * (1 - chance))
         scale = root * unit
         precondition = self._preconditioner(scale)
-        weights, values, n_iter = at.weights, at.values, at.n_iter
+        weights = at.weights
+        values = at.values
+        n_iter = at.n_iter
         # Of the start u = S⁻¹a, whose values KSu are those of the right-hand side.
         residual = root * slopes / unit
         residual -= np.divide(weights, scale, out=np.zeros_like(scale), where=scale > 0)
         enough = _SHARE * np.linalg.norm(residual)
-        direction, square = np.zeros_like(residual), np.inf
+        direction = np.zeros_like(residual)
+        square = np.inf
         for _ in range(_MAX_ITER):
             if np.linalg.norm(residual) <= enough:
                 break
             conditioned = precondition(residual)
-            before, square = square, float(residual @ conditioned)
+            before = square
+            square = float(residual @ conditioned)
             direction = conditioned + square / before * direction
             along = scale * direction
             change = self._product(along)

@@ -19,7 +19,8 @@ from randkern.kernels.factor_draws import Fourier
 
 # Pairs of rows are those of two samples of at most, and at least, this many rows each.
 # The cost is that of as many kernel values, below a thousandth of most fits.
-_SAMPLE, _MIN_SAMPLE = 64, 8
+_SAMPLE = 64
+_MIN_SAMPLE = 8
 # Memory of the rows of one sample that are compared at a time, if that is not too few.
 _PART_BYTES = 2**19
 # Errors below this share of k(x, x) are rounding errors.
@@ -49,7 +50,9 @@ def warn_of_feature_error(
     if size < _MIN_SAMPLE:
         return
     chosen = stream.generator().choice(used, 2 * size, replace=False)
-    values, variances, diagonals = [], [], []
+    values = []
+    variances = []
+    diagonals = []
     row_bytes = stored_bytes(X) // X.shape[0] * 8 // X.dtype.itemsize
     at_once = rows_within(_PART_BYTES, row_bytes, at_least=_MIN_SAMPLE)
     for part in row_blocks(size, at_once):
@@ -58,7 +61,8 @@ def warn_of_feature_error(
         variance = kernel._feature_variance(left, right, n_components, fourier)
         variances.append(variance.ravel())
         diagonals.append(kernel._diag(left))
-    mean, spread = np.mean(np.concatenate(values)), np.std(np.concatenate(values))
+    mean = np.mean(np.concatenate(values))
+    spread = np.std(np.concatenate(values))
     error = math.sqrt(max(float(np.concatenate(variances).mean()), 0.0))
     if not error > max(spread, _ROUNDING * np.concatenate(diagonals).mean()):
         return

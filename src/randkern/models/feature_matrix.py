@@ -54,9 +54,11 @@ def products(Z: Array, weights: Array) -> Any:
 
 def add_combinations(Z: Array, factors: Array, out: Array) -> None:
     """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
-    ops, thin = ops_of(out), ops_of(out).skinny_gemm
+    ops = ops_of(out)
+    thin = ops_of(out).skinny_gemm
     sizes = ops.column_max_abs(factors)
-    sizes, part = sizes + (sizes == 0), ops.float64_zeros(out.shape, out)
+    sizes = sizes + (sizes == 0)
+    part = ops.float64_zeros(out.shape, out)
     thin.add_transposed(Z, thin.pack(factors / sizes, Z), part)
     out += sizes[:, None] * part
 
@@ -72,7 +74,8 @@ def combined(features: FeatureMatrix, factors: Array) -> Any:
 def scores_of(features: FeatureMatrix, weights: Array) -> tuple[Any, float]:
     """Return w·z of all rows, (n, k), for weights (k, width), and the largest ‖z‖."""
     ops = ops_of(weights)
-    scores, square = ops.float64_zeros((features.n_rows, len(weights)), weights), 0.0
+    scores = ops.float64_zeros((features.n_rows, len(weights)), weights)
+    square = 0.0
     for block in features.blocks():
         Z = block.values
         scores[block.rows] = products(Z, weights)
@@ -105,10 +108,15 @@ class FeatureMatrix:
         compress: bool = False,
         block_rows: int | None = None,
     ):
-        self.plan, self.rows, self.cache_bytes = plan, rows, cache_bytes
-        self.precise, self.compress = precise, compress
+        self.plan = plan
+        self.rows = rows
+        self.cache_bytes = cache_bytes
+        self.precise = precise
+        self.compress = compress
+        self.weight_unit = weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
-        self.n_rows, self.n_targets = rows.n_rows, rows.n_targets
+        self.n_rows = rows.n_rows
+        self.n_targets = rows.n_targets
         self.n_components = plan.n_components
         self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
@@ -117,8 +125,10 @@ class FeatureMatrix:
         self.block_rows = block_rows
 
     def _place(self, like: Array) -> None:
-        self.like, self.dtype = like, like.dtype
-        self._ops, self._gemm = ops_of(like), ops_of(like).skinny_gemm
+        self.like = like
+        self.dtype = like.dtype
+        self._ops = ops_of(like)
+        self._gemm = ops_of(like).skinny_gemm
 
     @property
     def cached(self) -> Any:
@@ -144,7 +154,9 @@ class FeatureMatrix:
         return None
 
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
-        ops, like, D = self._ops, self.like, self.plan.n_components
+        ops = self._ops
+        like = self.like
+        D = self.plan.n_components
         itemsize = 2 if compressed else self.dtype.itemsize
         if not is_tensor(like):
             warn_if_not_free(n_cached * self.width * itemsize, "caching features")
@@ -155,7 +167,8 @@ class FeatureMatrix:
         targets = ops.float64_zeros((n_cached, self.n_targets), like)
         for block in self.computed(self.rows):
             stop = min(block.rows.stop, n_cached)
-            part, n = slice(block.rows.start, stop), stop - block.rows.start
+            part = slice(block.rows.start, stop)
+            n = stop - block.rows.start
             if compressed:
                 self._gemm.quantize(block.values[:n, :D], values[part], scales[part])
             else:
@@ -309,7 +322,8 @@ class GramFactor(FeatureArray):
         del gram  # at most three matrices of this size, as memory.py counts
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
         if constant:
-            rank, part = len(self.pivots), factor
+            rank = len(self.pivots)
+            part = factor
             factor = ops.float64_zeros(
                 (len(part), ops.skinny_gemm.padded(rank + 1)), part
             )

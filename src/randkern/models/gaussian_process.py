@@ -362,6 +362,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             robust=stream.child("units") if self.likelihood == "student-t" else None,
         )
         limit = self._memory_for(rows)
+        unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
@@ -720,7 +721,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         X = validate_rows(self, X, reset=False)
         if not isinstance(posterior, NearestPosterior):  # which takes arrays alone
             check_same_device(X, posterior.factor)
-        Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+        Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         if self.correction == "fitc" and self.plan_ is not None:
@@ -738,8 +739,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             if self._reach is not None:
                 out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
-            gram, ops = self.kernel_._gram, ops_of(rows.X)
-            cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
+            gram = self.kernel_._gram
+            ops = ops_of(rows.X)
+            cross = gram(rows.X, self.X_fit_)
+            own = gram(rows.X, None)
             more = posterior.updated(cross, own, Y, weight, precisions)
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
         out._posteriors = [more]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,10 +63,13 @@ class FeatureBatches(FeatureOperator):
         yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
     def gradient(self, batch: ArrayRows, W: Array) -> tuple[Any, Any, float]:
-        ops, (D, k) = ops_of(W), W.shape
-        weights, total = self.features.padded(W.T), 0.0
+        ops = ops_of(W)
+        D, k = W.shape
+        weights = self.features.padded(W.T)
+        total = 0.0
         means = ops.float64_like(self.means, W)
-        gradient, loss = ops.float64_zeros(weights.shape, W), ops.float64_zeros(k, W)
+        gradient = ops.float64_zeros(weights.shape, W)
+        loss = ops.float64_zeros(k, W)
         for block in self.features.computed(batch, buffer=self._buffer):
             if self.center:
                 center = self.feature_sum / self.weight_sum
@@ -100,29 +104,24 @@ _PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
-class System:
+class System(ABC):
     """A linear system of ridge regression, for an iterative solver."""
 
     solver: IterativeSolver
     operator: FeatureOperator | KernelOperator
-    rhs: Any
     alpha: float
-    # Further arguments of the solver, above all of its stopping criterion.
-    arguments: dict[str, Any]
     # Rows whose leverage is estimated.
     probed: ProbedRows
 
+    def init(self) -> Any:
+        """Return the state of the solver."""
+        return self.solver.init(self.operator, self.alpha / self.operator.weight_unit)
+
+    @abstractmethod
     def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
         """Return the solution of the solver."""
-        return self.solver.solve(
-            self.solver.init(self.operator, self.alpha),
-            self.rhs,
-            callback=callback,
-            checkpoint=checkpoint,
-            **self.arguments,
-        )
 
-    def left_out(self, solution: Solution) -> Array:
+    def left_out_residuals(self, solution: Solution) -> Array:
         """Return the leave-one-out residuals of the probed rows, (m, k).
 
         None if the solver has not solved for the probes.
@@ -132,7 +131,48 @@ class System:
         weights, intercept = self.operator.weights_of(solution.value)
         values = self.operator.values_of(weights, self.probed.sample.rows.X)
         probes = self.operator.fitted_probes(self.probed, solution.companions)
-        return self.probed.left_out(values + intercept, probes)
+        return self.probed.left_out_residuals(values + intercept, probes)
+
+
+@dataclass(frozen=True)
+class ProductSystem(System):
+    """A system whose solver takes products with the matrix.
+
+    The other fields are arguments of the solver: when to stop, and the right-hand sides
+    of the probes (see :meth:`randkern.solvers.PCG.solve`).
+    """
+
+    rhs: Array
+    companions: Array
+    loss: Loss | None = None
+    sizes: np.ndarray | None = None
+    validate: Callable[[Any], float] | None = None
+
+    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
+        return self.solver.solve(
+            self.init(),
+            self.rhs,
+            sizes=self.sizes,
+            loss=self.loss,
+            validate=self.validate,
+            callback=callback,
+            checkpoint=checkpoint,
+            companions=self.companions,
+        )
+
+
+@dataclass(frozen=True)
+class BatchSystem(System):
+    """A system whose solver takes rows in batches, with the probes as targets."""
+
+    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
+        return self.solver.solve(
+            self.init(),
+            self.operator,
+            callback=callback,
+            checkpoint=checkpoint,
+            n_companions=self.probed.probes.shape[1],
+        )
 
 
 @dataclass(frozen=True)
@@ -196,8 +236,10 @@ class IterativeRidge:
             block_rows=at_once,
         )
         center = self.fit_intercept
-        operator = FeatureOperator(features, statistics, center, self.stream, plan)
-        rhs = operator.right_hand_side()
+        operator, rhs = FeatureOperator.with_right_hand_side(
+            features, plan, statistics, self.stream, center=center
+        )
+        unit = operator.weight_unit
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread,
@@ -205,12 +247,17 @@ class IterativeRidge:
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
-        arguments: dict[str, Any] = {
-            "loss": loss,
-            "companions": operator.probes(probed),
-        }
+        system = ProductSystem(
+            solver,
+            operator,
+            self.alpha,
+            probed,
+            rhs,
+            companions=operator.probes(probed),
+            loss=loss,
+        )
         if block is None:
-            return System(solver, operator, rhs, self.alpha, arguments, probed)
+            return system
 
         def error(weights: Array) -> float:
             """Return the validation error of weights."""
@@ -218,8 +265,7 @@ class IterativeRidge:
             predictions = predictions + operator.intercept(weights)
             return self.error_of(block.Y, predictions, block.weight)
 
-        arguments["validate"] = error
-        return System(solver, operator, rhs, self.alpha, arguments, probed)
+        return replace(system, validate=error)
 
     def _batch_system(self, rows: TrainingData, solver: IterativeSolver) -> System:
         """Return the normal equations of features, in batches of rows."""
@@ -237,13 +283,17 @@ class IterativeRidge:
         probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
-        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
-        operator = FeatureBatches(features, statistics, self.fit_intercept, self.stream)
-        operator.spare_bytes = self.limit - needed
+        features = FeatureMatrix(
+            rows, self.plan, weight_unit=statistics.weight_unit, block_rows=at_once
+        )
         if self.fit_intercept:
-            operator.right_hand_side()  # a pass for the means of the features
-        arguments = {"n_companions": probed.probes.shape[1]}
-        return System(solver, operator, operator, self.alpha, arguments, probed)
+            operator, _ = FeatureBatches.with_right_hand_side(
+                features, self.plan, statistics, self.stream, center=True
+            )
+        else:
+            operator = FeatureBatches(features, self.plan, statistics, self.stream)
+        operator.spare_bytes = self.limit - needed
+        return BatchSystem(solver, operator, self.alpha, probed)
 
     def _dual_system(
         self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
@@ -268,7 +318,7 @@ class IterativeRidge:
         solver, iterating = _dual_solver(solver, rows, self.limit)
         spare = self.limit - iterating
         operator = KernelOperator(
-            self.kernel, rows, self.fit_intercept, self.stream, spare
+            self.kernel, rows, self.stream, spare, center=self.fit_intercept
         )
         if checkpoint is not None:
             # The right-hand side does not depend on the kernel.
@@ -276,12 +326,15 @@ class IterativeRidge:
             gram = self.kernel._gram(probe, None)
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
-        arguments = {
-            "sizes": np.sqrt(sizes),
-            "companions": operator.probes(probed),
-        }
-        rhs = operator.right_hand_side()
-        return System(solver, operator, rhs, self.alpha, arguments, probed)
+        return ProductSystem(
+            solver,
+            operator,
+            self.alpha,
+            probed,
+            operator.right_hand_side(),
+            companions=operator.probes(probed),
+            sizes=np.sqrt(sizes / operator.weight_unit),
+        )
 
 
 class StreamingFit:
@@ -293,14 +346,16 @@ class StreamingFit:
     def __init__(
         self, plan: Plan, rows: ArrayRows, alpha: float, stream: Stream, solver: SGD
     ):
-        self._plan, self._stream, self._solver = plan, stream, solver
+        self._plan = plan
+        self._stream = stream
+        self._solver = solver
         batches = self._batches(rows, rows.survey())
         self._state = solver.init(batches, alpha)
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
-        features = FeatureMatrix(rows, self._plan)
-        return FeatureBatches(features, statistics, False, self._stream)
+        features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
+        return FeatureBatches(features, self._plan, statistics, self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""
@@ -327,10 +382,12 @@ def sums_of_rows(rows: TrainingData) -> np.ndarray:
     """
     total: Any = 0.0
     for block in rows.blocks(_SUMMED_ROWS):
-        ops, (Y, weight) = ops_of(block.X), block.targets()
+        ops = ops_of(block.X)
+        Y, weight = block.targets()
         numbers = np.arange(block.rows.start, block.rows.stop)
         factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
-        X, Y = ops.as_float64(block.X), Y * weight[:, None]
+        X = ops.as_float64(block.X)
+        Y = Y * weight[:, None]
         sums = ops.hstack([factors @ X, factors @ Y])
         sizes = ops.hstack([ops.float64_ones(len(Y), Y) @ abs(part) for part in (X, Y)])
         total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])

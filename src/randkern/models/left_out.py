@@ -94,7 +94,9 @@ def sample_left_out(
         if sample.weight is not None:
             weight = ops_of(sample.Y).to_host(sample.weight)
             used = np.flatnonzero(weight)
-            numbers, sample, weight = numbers[used], sample.take(used), weight[used]
+            numbers = numbers[used]
+            sample = sample.take(used)
+            weight = weight[used]
             weight = weight / weight.max(initial=np.finfo(float).tiny)
         copies = np.ones(len(numbers))  # a single block does not show copies
     if labelled and len(numbers):
@@ -258,7 +260,7 @@ class ProbedRows:
             probes = probes / sample.weight.clip(min=least)[:, None] ** 0.5
         return cls(left_out, probes, rows.n_rows)
 
-    def left_out(self, fitted: Any, fitted_probes: Any) -> Any:
+    def left_out_residuals(self, fitted: Any, fitted_probes: Any) -> Any:
         """Return residuals (m, k) in fits without their row.
 
         `fitted` are the fitted values, (m, k), and `fitted_probes` those of the fits to
@@ -269,7 +271,8 @@ class ProbedRows:
         residuals = self.sample.rows.Y - fitted
         if not len(residuals):
             return residuals
-        ops, (m, n_probes) = ops_of(residuals), self.probes.shape
+        ops = ops_of(residuals)
+        m, n_probes = self.probes.shape
         inside = (self.probes != 0) * fitted_probes
         leverage = ops.to_host(inside.sum(axis=1) / self.probes.sum(axis=1))
         # Estimates may lie beyond [0, 1], by far if the system is singular.

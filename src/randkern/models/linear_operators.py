@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,52 +34,70 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards. `plan` is that of z, if the
-    features are its raw columns. Without `center`, z̄ is 0. The stream seeds the sample
-    of rows behind the preconditioner.
+    Arrays of D rows are on the device of sums over shards. `features` are the raw
+    columns of `plan`, whose features z are, with weights in the unit of the statistics.
+    `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
+    stream seeds the sample of rows behind the preconditioner.
     """
 
     def __init__(
         self,
         features: FeatureMatrix,
+        plan: Plan,
         statistics: TargetStatistics,
-        center: bool,
         stream: Stream,
-        plan: Plan | None = None,
+        feature_sum: Array = None,
     ):
-        self.features, self.center, self.stream = features, center, stream
-        self.plan = features.plan if plan is None else plan
-        self._is_raw = self.plan is not features.plan
+        self.features = features
+        self.plan = plan
+        self.stream = stream
+        self.feature_sum = feature_sum
+        self.center = feature_sum is not None
         like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
-        self.weight_sum = statistics.weight_sum
-        self.size, self.n_targets = features.plan.n_components, features.n_targets
-        self.feature_sum = ops_of(like).float64_zeros(self.size, like)
-        # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
-        # loss of W = 0, (k,).
-        self.means, squares = statistics.target_mean, statistics.target_squares
-        if not center:
+        self.weight_unit = statistics.weight_unit
+        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.size = plan.n_components
+        self.n_targets = features.n_targets
+        # The means ȳ that are subtracted from the targets, (k,).
+        self.means = statistics.target_mean
+        # Σ w_i (y_i − ȳ)², the loss of W = 0, (k,).
+        squares = statistics.target_squares
+        if not self.center:
             squares = statistics.moments.all_squares
             self.means = np.zeros_like(self.means)
         self.loss_without_features = squares
 
-    def right_hand_side(self) -> Array:
-        """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
+    @classmethod
+    def with_right_hand_side(
+        cls,
+        features: FeatureMatrix,
+        plan: Plan,
+        statistics: TargetStatistics,
+        stream: Stream,
+        *,
+        center: bool,
+    ) -> tuple[Self, Array]:
+        """Return the operator, and Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
 
-        Also sets the sum of features, which centring needs: call it first.
+        That takes a pass over the rows, which also sums the features.
         """
-        cross = self._solved(self.features.reduce(_cross, self.means).T)
+        means = statistics.target_mean
+        cross = features.reduce(_cross, means if center else np.zeros_like(means))
+        cross = plan.solve(cross.T)
         ops = ops_of(cross)
-        self.feature_sum = ops.copy(cross[:, -1])
-        return ops.contiguous(cross[:, :-1])
+        feature_sum = ops.copy(cross[:, -1]) if center else None
+        operator = cls(features, plan, statistics, stream, feature_sum)
+        return operator, ops.contiguous(cross[:, :-1])
 
     def probes(self, probed: ProbedRows) -> Array:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
-        ops, sample = ops_of(self.feature_sum), probed.sample.rows
+        ops = ops_of(self.features.like)
+        sample = probed.sample.rows
         targets = self._weighted(probed)
-        out = ops.float64_zeros((self.size, targets.shape[1]), self.feature_sum)
+        out = ops.float64_zeros((self.size, targets.shape[1]), self.features.like)
         for rows in row_blocks(sample.n_rows, self.features.block_rows):
             Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
             out += Z.T @ targets[rows]
@@ -102,10 +120,6 @@ class FeatureOperator:
             values += mean - self.feature_sum @ value / self.weight_sum
         return values
 
-    def _solved(self, columns: Any) -> Array:
-        """Return sums over features, given those over raw columns."""
-        return self.plan.solve(columns) if self._is_raw else columns
-
     def intercept(self, weights: Array) -> Array:
         """Return ȳ − z̄·W."""
         ops = ops_of(weights)
@@ -114,6 +128,10 @@ class FeatureOperator:
         # Targets of companions come last.
         means = ops.float64_like(self.means[: weights.shape[1]], weights)
         return means - self.feature_sum @ weights / self.weight_sum
+
+    @property
+    def _has_raw_columns(self) -> bool:
+        return self.features.plan is not self.plan
 
     def weights_of(self, value: Any) -> tuple[Any, Any]:
         """Return the weights of features and the intercepts of a solution."""
@@ -128,13 +146,14 @@ class FeatureOperator:
         ops = ops_of(V)
         size = ops.largest(abs(V)) or 1.0
         right = V / size
-        if self._is_raw:
+        if self._has_raw_columns:
             right = self.plan.solve(right, transposed=True)
             scale = ops.largest(abs(right)) or 1.0
-            right, size = right / scale, size * scale
+            right = right / scale
+            size = size * scale
         # Products are computed in the dtype of the features: send no more than that.
         right = ops.asarray(right.T, self.features.like)
-        out = ops.contiguous(self._solved(self.features.reduce(_product, right).T))
+        out = ops.contiguous(self.plan.solve(self.features.reduce(_product, right).T))
         out *= size
         if self.center:
             mean = self.feature_sum / self.weight_sum
@@ -152,7 +171,8 @@ class FeatureOperator:
         generator = self.stream.child("sample").generator()
         rows = np.sort(generator.choice(n, n_samples, replace=False))
         features, weight = self.sampled(rows)
-        like, ops = self.features.like, ops_of(self.features.like)
+        like = self.features.like
+        ops = ops_of(self.features.like)
         gram = ops.float64_zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, KERNEL_TILE):
             ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
@@ -168,7 +188,7 @@ class FeatureOperator:
     def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
         """Return a function for columns of some rows, and the weights of the rows."""
         features, weight = self.features.sample(rows)
-        if not self._is_raw:
+        if not self._has_raw_columns:
             return features, weight
         values = features(slice(0, self.size))
         ops = ops_of(values)
@@ -191,15 +211,16 @@ class FeatureOperator:
 def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
     """Return Σ w_i z_i (y_i − means, 1), transposed: shape (k + 1, D)."""
     like, D = features.like, features.plan.n_components
-    ops, center = ops_of(like), ops_of(like).float64_like(means, like)
+    ops = ops_of(like)
+    center = ops_of(like).float64_like(means, like)
     out = ops.float64_zeros((len(means) + 1, features.width), like)
     for block in features.blocks(features.block_rows):
         targets = ops.hstack(
             [block.Y - center, ops.float64_ones((len(block.Y), 1), like)]
         )
-        for factor in (block.weight, block.scales):
-            if factor is not None:
-                targets *= factor[:, None]
+        for multiplier in (block.weight, block.scales):
+            if multiplier is not None:
+                targets *= multiplier[:, None]
         add_combinations(block.values, targets, out)
     return out[:, :D]
 
@@ -209,19 +230,21 @@ def _product(features: FeatureMatrix, V: Array) -> Any:
 
     V is transposed, of shape (k, D), with entries of at most about 1.
     """
-    like, (k, D) = features.like, V.shape
-    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    like = features.like
+    k, D = V.shape
+    ops = ops_of(like)
+    thin = ops_of(like).skinny_gemm
     right = thin.empty_padded(k, D, like)
     right[:, :D] = ops.asarray(V, like)
     out = ops.float64_zeros((k, features.width), like)
     for block in features.blocks(_ROWS_AT_ONCE):
-        factors = ops.float64_ones(len(block.values), like)
+        row_weights = ops.float64_ones(len(block.values), like)
         if block.scales is not None:
-            factors *= block.scales**2
+            row_weights *= block.scales**2
         if block.weight is not None:
-            factors *= block.weight
-        factor = thin.pack(right, block.values)
-        thin.add_gram_product(block.values, factors, factor, out)
+            row_weights *= block.weight
+        packed = thin.pack(right, block.values)
+        thin.add_gram_product(block.values, row_weights, packed, out)
     return out[:, :D]
 
 
@@ -239,14 +262,21 @@ class KernelOperator:
         self,
         kernel: Kernel,
         rows: ArrayRows,
-        center: bool,
         stream: Stream,
         cache_bytes: int,
+        *,
+        center: bool,
     ):
-        self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
-        X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
-        self.X = X
+        self.kernel = kernel
+        self.rows = rows
+        self.center = center
+        self.stream = stream
+        X = self.X = rows.X
         ops = self._ops = ops_of(X)
+        statistics = rows.survey()
+        self.weight_unit = statistics.weight_unit
+        _, weight = rows.targets()
+        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
         mean = statistics.target_mean
@@ -291,7 +321,9 @@ class KernelOperator:
 
     def product(self, V: Array) -> Array:
         """Return KV in float64, for V of shape (n, k)."""
-        ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
+        ops = self._ops
+        thin = self._ops.skinny_gemm
+        k = V.shape[1]
         size = ops.largest(abs(V)) or 1.0
         lengths = [rows.stop - rows.start for rows in self._ranges]
         right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]

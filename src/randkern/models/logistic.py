@@ -39,7 +39,8 @@ _FACTORISED_ROWS = 8000
 _PAIRS = 20
 # Second derivatives, (D, D), take about the time of D / 25 passes over the features:
 # they are computed after that many iterations, and not before `_MIN_PATIENCE`.
-_COLUMNS_PER_PASS, _MIN_PATIENCE = 25, 20
+_COLUMNS_PER_PASS = 25
+_MIN_PATIENCE = 20
 # A later round of as many must reduce the gradient to this share.
 _PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
@@ -225,7 +226,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return self
         # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
-        limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
+        limit = self._memory_for(rows)
+        per_feature = 8 * n_vectors * k
         # The factor of the exact Gram matrix has a column of ones in a copy.
         cache_bytes, spare = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
@@ -324,8 +326,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
         scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
-        tolerance, max_iter = self.tol * largest / unit, int(self.max_iter)
-        steps, is_stopped = count(1), False
+        tolerance = self.tol * largest / unit
+        max_iter = int(self.max_iter)
+        steps = count(1)
+        is_stopped = False
 
         def report_step(flat: np.ndarray) -> bool:
             nonlocal is_stopped
@@ -398,7 +402,9 @@ class LogisticLoss:
         unit: float = 1.0,
         has_intercept: bool = False,
     ):
-        self.features, self.C, self.unit = features, C, unit
+        self.features = features
+        self.C = C
+        self.unit = unit
         self.has_intercept = has_intercept
         self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
@@ -410,7 +416,8 @@ class LogisticLoss:
 
     def start(self) -> np.ndarray:
         """Return zeros, and as intercepts the log odds of the classes."""
-        ops, k = ops_of(self.features.like), self.shape[0]
+        ops = ops_of(self.features.like)
+        k = self.shape[0]
         weights = ops.float64_zeros(self.shape, self.features.like)
         if self.has_intercept:
             # At 0, the loss is the total weight times log 2 (or k), and its derivative
@@ -426,7 +433,8 @@ class LogisticLoss:
         return weights.ravel()
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        ops, weights = ops_of(flat), flat.reshape(self.shape)
+        ops = ops_of(flat)
+        weights = flat.reshape(self.shape)
         if self._last is None or ops.largest(abs(self._last[0] - flat)):
             total, gradient = self.features.reduce(_losses, weights)
             value = 0.5 * float((self.penalty * weights**2).sum()) + self.C * float(
@@ -444,7 +452,8 @@ class LogisticLoss:
 
         `largest` is the largest entry of the latter, before division by the unit.
         """
-        ops, unit = ops_of(slope), self.unit
+        ops = ops_of(slope)
+        unit = self.unit
         # The curvature is at least 1, that of the penalty. With an enormous C, squares
         # of scaled gradients underflow.
         left = ops.largest(abs(slope))
@@ -470,7 +479,8 @@ class LogisticLoss:
         For more than two classes, that of their mean.
         """
         features = self.features
-        ops, weights = ops_of(features.like), flat.reshape(self.shape)
+        ops = ops_of(features.like)
+        weights = flat.reshape(self.shape)
         (gram,) = features.reduce(
             curvature_grams, _mean_curvature, weights, features.n_components
         )
@@ -492,7 +502,8 @@ def curvature_grams(
 
     `curvature` returns h, (n, m), of the values w_c·z_i, (n, k).
     """
-    ops, weights = ops_of(features.like), features.padded(weights)
+    ops = ops_of(features.like)
+    weights = features.padded(weights)
     m = curvature(ops.float64_zeros((1, len(weights)), features.like)).shape[1]
     grams = tuple(ops.float64_zeros((D, D), features.like) for _ in range(m))
     n_rows = block_rows(features.width * features.dtype.itemsize)
@@ -510,7 +521,8 @@ def _mean_curvature(values: Any) -> Any:
 
     The second derivative of a row has this mean over the differences of k classes.
     """
-    special, k = ops_of(values).special, values.shape[1]
+    special = ops_of(values).special
+    k = values.shape[1]
     if k == 1:
         return special.expit(values) * special.expit(-values)
     chance = special.softmax(values, 1)
@@ -519,8 +531,10 @@ def _mean_curvature(values: Any) -> Any:
 
 def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
     """Return the sum of the losses of rows, and its gradient in the weights."""
-    ops, weights = ops_of(features.like), features.padded(weights)
-    total, gradient = 0.0, ops.float64_zeros(weights.shape, weights)
+    ops = ops_of(features.like)
+    weights = features.padded(weights)
+    total = 0.0
+    gradient = ops.float64_zeros(weights.shape, weights)
     for block in features.blocks():
         losses, slopes = _derivatives(products(block.values, weights), block.Y)
         if block.weight is not None:
@@ -532,11 +546,13 @@ def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
 
 def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any:
     """Return the second derivative of the sum of losses, times some weights."""
-    ops, weights = ops_of(features.like), features.padded(weights)
+    ops = ops_of(features.like)
+    weights = features.padded(weights)
     along = features.padded(along)
     out = ops.float64_zeros(along.shape, along)
     for block in features.blocks():
-        values, change = products(block.values, weights), products(block.values, along)
+        values = products(block.values, weights)
+        change = products(block.values, along)
         if len(weights) == 1:
             chance = ops.special.expit(values) * ops.special.expit(-values)
         else:

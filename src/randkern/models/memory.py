@@ -80,7 +80,8 @@ def block_rows_within(plan: Plan, like: Any, n_bytes: int) -> int:
 
     They take at most `n_bytes`, unless even the smallest blocks take more.
     """
-    sizes, itemsize = feature_block_sizes(plan.n_components, like), like.dtype.itemsize
+    sizes = feature_block_sizes(plan.n_components, like)
+    itemsize = like.dtype.itemsize
     row = ops_of(like).skinny_gemm.padded(plan.n_components) * itemsize
     fitting = (
         size
@@ -184,8 +185,11 @@ def operator_memory(
     Also the rows per block of features: fewer if memory is short. Raises if even the
     smallest blocks take too much.
     """
-    D, itemsize, k = plan.n_components, rows.dtype.itemsize, rows.n_targets
-    stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
+    D = plan.n_components
+    itemsize = rows.dtype.itemsize
+    k = rows.n_targets
+    stored = plan.stored_bytes(itemsize)
+    padded = ops_of(rows.like).skinny_gemm.padded
 
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
@@ -203,7 +207,8 @@ def operator_memory(
             blocks += 3 * values * itemsize
         return basis + max(sample, vectors) + blocks + projection
 
-    rank, sizes = solver.chosen_rank(D), feature_block_sizes(D, rows.like)
+    rank = solver.chosen_rank(D)
+    sizes = feature_block_sizes(D, rows.like)
     for block in sizes:
         if n_bytes(D, rank, block) <= limit:
             return n_bytes(D, rank, block), block
@@ -331,7 +336,8 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, current = plan.n_components, min(n, SUMMED_ROWS)
+        D = plan.n_components
+        current = min(n, SUMMED_ROWS)
         block = feature_block_rows(plan, 8)
         needed = 8 * D**2 * (1 + copies)
         needed += normal_equations_bytes(plan, current, rows.n_targets, 8)

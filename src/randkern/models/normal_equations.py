@@ -20,7 +20,7 @@ from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Solution, mirror_upper
+from randkern.solvers import Cholesky, CholeskyState, Solution, mirror_upper
 
 _COLUMNS = 1024
 # Number of rows of targets per step.
@@ -123,7 +123,8 @@ class NormalEquations:
         Additions only change the upper triangle of an array: it is copied below the
         diagonal, which takes no memory. Tensors are copied as a whole.
         """
-        gram, ops = self.gram, ops_of(self.gram)
+        gram = self.gram
+        ops = ops_of(self.gram)
         diagonal = ops.copy(gram.diagonal())
         original = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
         before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
@@ -169,10 +170,11 @@ class NormalEquations:
 
     def solve(
         self, alpha: float, fit_intercept: bool, *, overwrite: bool
-    ) -> tuple[Solution, np.ndarray]:
-        """Return the weights, (D, k), and the intercepts, (k,).
+    ) -> SolvedEquations:
+        """Return the weights and the intercepts for a penalty.
 
-        With `overwrite` the statistics are overwritten.
+        With `overwrite` the statistics are overwritten by the factor, which otherwise
+        takes as much memory again.
         """
         scale = float(self.gram.diagonal().mean())
         gram, cross, mean, target_mean = self.centred(
@@ -181,35 +183,48 @@ class NormalEquations:
         solver = Cholesky()
         state = solver.init(gram, alpha, scale)
         solution = solver.solve(state, cross)
-        if overwrite:
-            weight_sum = self.weight_sum if fit_intercept else np.inf
-            self._solved = state, mean, weight_sum
-        return solution, target_mean - mean @ solution.value
+        return SolvedEquations(
+            solution,
+            intercept=target_mean - mean @ solution.value,
+            state=state,
+            mean=mean,
+            weight_sum=self.weight_sum if fit_intercept else np.inf,
+            weight_unit=self.weight_unit,
+        )
 
-    def left_out(
-        self,
-        plan: Plan,
-        rows: ArrayRows,
-        solution: Solution,
-        intercept: np.ndarray,
-        copies: Any = 1.0,
+
+@dataclass(frozen=True)
+class SolvedEquations:
+    """The solution of normal equations, and what leave-one-out residuals take."""
+
+    # The weights, (D, k), and the intercepts, (k,).
+    solution: Solution
+    intercept: Array
+    # The factor of the centred equations, z̄, and Σw (infinite without an intercept).
+    state: CholeskyState
+    mean: Array
+    weight_sum: float
+    # Weights are divided by it.
+    weight_unit: float | None
+
+    def left_out_residuals(
+        self, plan: Plan, rows: ArrayRows, copies: Any = 1.0
     ) -> Array:
-        """Return the leave-one-out residuals of rows, (m, k).
+        """Return the leave-one-out residuals of rows of the fit, (m, k).
 
-        Call it after `solve` with `overwrite`; the rows must be part of the fit.
         `copies` are multiples of their weights that are left out.
         """
-        state, mean, weight_sum = self._solved
-        ops = ops_of(mean)
+        ops = ops_of(self.mean)
         Z = ops.as_float64(evaluate(plan, rows.X))
-        centred = Z - mean
-        leverage = (centred.T * state.apply_inverse(centred.T)).sum(axis=0)
-        leverage += 1.0 / weight_sum
+        centred = Z - self.mean
+        leverage = (centred.T * self.state.apply_inverse(centred.T)).sum(axis=0)
+        leverage += 1.0 / self.weight_sum
         if rows.weight is not None:
             leverage *= rows.weight
         leverage *= copies
         freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
-        return (rows.Y - Z @ solution.value - intercept) / freedom[:, None]
+        residuals = rows.Y - Z @ self.solution.value - self.intercept
+        return residuals / freedom[:, None]
 
 
 def normal_equations_of(rows: TrainingData, plan: Plan) -> NormalEquations:

@@ -22,7 +22,7 @@ from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._svm_dual import check_costs, solve_box
+from randkern.models._margin_newton import check_costs, solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -37,7 +37,10 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes
 # Largest number of intercepts per quantile, and of those that do not reduce the gap.
 # The problem of the first is solved to a gap of _FIRST, that of each other to _SHARE
 # of the gap of the one before it.
-_MAX_SHIFTS, _STALLED, _FIRST, _SHARE = 200, 20, 1e-2, 0.1
+_MAX_SHIFTS = 200
+_STALLED = 20
+_FIRST = 1e-2
+_SHARE = 0.1
 # The first weight σ of the method of multipliers, in units of the width of the box: of
 # 1, 3, 10 and 30 the last took the least time for penalties of 0.1 and 1.
 _WEIGHT = 30.0
@@ -253,7 +256,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         if isinstance(features, GramFactor):
             assert isinstance(rows, ArrayRows)
             numbers, dual = features.rows_of(weights)
-            self.X_fit_, self.dual_coef_ = rows.X[numbers], self._shaped(dual)
+            self.X_fit_ = rows.X[numbers]
+            self.dual_coef_ = self._shaped(dual)
         else:
             coef = weights[:, : features.n_components - 1]
             self.coef_ = self._transposed(coef.T)
@@ -451,15 +455,20 @@ class _QuantileProblem:
     def __init__(
         self, features: FeatureMatrix, y: np.ndarray, quantile: float, upper: np.ndarray
     ):
-        self.features, self.y, self.quantile = features, y, quantile
-        self.upper, self.lower = upper, upper * (1 - 1 / quantile)
+        self.features = features
+        self.y = y
+        self.quantile = quantile
+        self.upper = upper
+        self.lower = upper * (1 - 1 / quantile)
 
     def solve(self, tol: float, start: np.ndarray | None) -> _Solution:
         """Solve to a relative duality gap of `tol`, from dual variables if given."""
         weight = self.upper / self.upper.max()
         zeros = np.zeros((1, self.features.width))
         longest = scores_of(self.features, zeros)[1]
-        shift, alpha, n_steps = _quantile(self.y, self.quantile, weight), start, 0
+        shift = _quantile(self.y, self.quantile, weight)
+        alpha = start
+        n_steps = 0
         best: _Solution | None = None
         stalled, wanted = 0, _FIRST
         for _ in range(_MAX_SHIFTS):
@@ -498,6 +507,7 @@ class _QuantileProblem:
         residual = residual - intercept
         square = float(weights[0] @ weights[0])
         loss = float(np.maximum(self.upper * residual, self.lower * residual).sum())
-        primal, dual = 0.5 * square + loss, float(alpha @ self.y) - 0.5 * square
+        primal = 0.5 * square + loss
+        dual = float(alpha @ self.y) - 0.5 * square
         gap = (primal - dual) / (primal or 1.0)
         return _Solution(weights[0], intercept, gap, 0, alpha, self.upper)

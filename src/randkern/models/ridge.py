@@ -32,7 +32,8 @@ class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
         self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
     ) -> None:
         self._left_out_rows = numbers
-        self._left_out_sizes, self._left_out_weight = abs(residuals), weight
+        self._left_out_sizes = abs(residuals)
+        self._left_out_weight = weight
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -217,7 +218,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         if first:
             Y, weight = self._read_targets(X, y, sample_weight)
         else:
-            Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+            Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
         self._partial_fit_targets(X, Y, weight, solve)
         return self
 
@@ -378,6 +379,6 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
                 f"{self.classes_.tolist()}; pass the same classes, or None."
             )
         self._set_classes(known_classes)
-        Y, weight = self._targets_of(X, y, weight)
+        Y, weight = self._read_later_targets(X, y, weight)
         self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self

@@ -63,7 +63,7 @@ class _ChoosesAlpha(RidgeModel):
         super()._forget()
         forget(self, "alpha_", "best_score_", "cv_results_")
 
-    def _solve(
+    def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Choose the penalty, then solve for the weights."""
@@ -71,7 +71,9 @@ class _ChoosesAlpha(RidgeModel):
             self._choose_in_cells(rows, limit, stream)
             return
         all_rows = rows.as_arrays()
-        X, weight, ops = all_rows.X, all_rows.weight, ops_of(all_rows.X)
+        X = all_rows.X
+        weight = all_rows.weight
+        ops = ops_of(all_rows.X)
         alphas = _checked_alphas(self.alphas)
         self._check_cv()
         splits = self._splits(all_rows)
@@ -95,7 +97,8 @@ class _ChoosesAlpha(RidgeModel):
                 self._draw(X, weight, stream, Gaussian(lengthscale))
             return self._search(used, alphas, limit)
 
-        lengthscales, results = self._lengthscales(), []
+        lengthscales = self._lengthscales()
+        results = []
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
@@ -186,7 +189,10 @@ class _ChoosesAlpha(RidgeModel):
         self, rows: ArrayRows, alphas: np.ndarray, limit: int
     ) -> PrimalSearch | DualSearch:
         """Return the search with the smaller system; raise if it exceeds the memory."""
-        X, n, k, n_alphas = rows.X, rows.n_rows, rows.n_targets, len(alphas)
+        X = rows.X
+        n = rows.n_rows
+        k = rows.n_targets
+        n_alphas = len(alphas)
         advice = "Use fewer components"
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
         if self.plan_ is not None and self.plan_.n_components <= n:
@@ -295,7 +301,13 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        return scored(scorer, values, y, weight, classes)
+        chosen = scored(scorer, values, y, weight, classes)
+        if scale == 1:
+            return np.array([chosen, chosen])
+        with np.errstate(over="ignore", invalid="ignore"):
+            reported = scored(scorer, values * scale, y * scale, weight, classes)
+        # Ratios of squares that overflow, such as R², are those of rescaled targets.
+        return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
@@ -303,7 +315,8 @@ class _ChoosesAlpha(RidgeModel):
 
         if self.cv is None or self.cv == "gcv":
             return []
-        y, numbers = self._original_targets(rows.Y), np.arange(rows.n_rows)
+        y = self._original_targets(rows.Y)
+        numbers = np.arange(rows.n_rows)
         try:
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [

@@ -99,7 +99,8 @@ class PrimalPath:
             fit_intercept, overwrite=True
         )
         ops = ops_of(gram)
-        shifts = ops.float64_like(alphas, gram)
+        unit = statistics.weight_unit or 1.0
+        shifts = ops.float64_like(alphas / unit, gram)
         vectors, shrinkage, weights = _solved(gram, cross, shifts)
         return cls(
             vectors=vectors,
@@ -155,7 +156,8 @@ class DualPath:
         cls, gram: Any, Y: Any, weight: Any, alphas: Any, fit_intercept: bool
     ) -> DualPath:
         """Decompose a Gram matrix, which is **overwritten**; all w_i are positive."""
-        n, ops = len(gram), ops_of(gram)
+        n = len(gram)
+        ops = ops_of(gram)
         system = DualSystem.of(gram, Y, weight, fit_intercept)
         shifts = ops.float64_like(alphas, gram)
         added = 0.0

@@ -252,18 +252,23 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         forget(self, "temperature_")
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
-        report.begin(lambda margins: self._fitted(rows, margins) if margins else {})
-        margins = self._solved(rows, stream.child("solver"), report)
-        remember(self, self._fitted(rows, margins))
+        report.begin(
+            lambda margins: self._fitted_attributes(rows, margins) if margins else {}
+        )
+        margins = self._solve(rows, stream.child("solver"), report)
+        remember(self, self._fitted_attributes(rows, margins))
         if self.probability:
-            self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
+            self.temperature_ = self._held_out_temperature(
+                X, y, sample_weight, rows, report
+            )
         report.end()
         return self
 
-    def _solved(self, rows: Any, order: Stream, report: FitReport) -> _Margins:
+    def _solve(self, rows: Any, order: Stream, report: FitReport) -> _Margins:
         """Return the margins of a fit; what it caches is released."""
         # Signs, dual variables and scores of every row, plus copies during updates.
-        k, limit = rows.n_targets, self._memory_for(rows)
+        k = rows.n_targets
+        limit = self._memory_for(rows)
         cache_bytes, spare = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k
         )
@@ -300,7 +305,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             order,
             lambda number: report.step(number, _margins_of(dual)),
         )
-        self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
+        self.duality_gap_ = dual.gap
+        self.n_iter_ = dual.n_rounds
         return _margins_of(dual)
 
     @property
@@ -315,7 +321,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             "have them too."
         )
 
-    def _calibrated(
+    def _held_out_temperature(
         self, X: Any, y: Any, sample_weight: Any, rows: Any, report: FitReport
     ) -> float:
         """Return the temperature of decision values for held-out folds."""
@@ -362,8 +368,10 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report: FitReport,
     ) -> _Margins:
         """Separate each class from the rest."""
-        ops, solutions = ops_of(signs), []
-        columns, usable = ops.to_host(signs).T, ops.to_host(weight) > 0
+        ops = ops_of(signs)
+        solutions = []
+        columns = ops.to_host(signs).T
+        usable = ops.to_host(weight) > 0
         classes = ops_of(self.classes_).to_host(self.classes_).tolist()
         for t, column in enumerate(columns):
             label = classes[t if len(columns) > 1 else 1]
@@ -398,7 +406,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             np.array([column.square for column in columns]),
         )
 
-    def _fitted(self, rows: Any, margins: _Margins) -> dict[str, Any]:
+    def _fitted_attributes(self, rows: Any, margins: _Margins) -> dict[str, Any]:
         """Return the fitted attributes for weights and dual variables."""
         signed = margins.dual
         ops = ops_of(signed)

@@ -24,7 +24,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._libsvm import fit_margin
-from randkern.models._svm_dual import check_costs, solve_box
+from randkern.models._margin_newton import check_costs, solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
@@ -32,10 +32,13 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes, tube_bytes
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
 # within their bounds; the largest number of these for Newton's method, and its gap.
-_NEAR, _MAX_FREE, _GAP = 1e-3, 1000, 1e-12
+_NEAR = 1e-3
+_MAX_FREE = 1000
+_GAP = 1e-12
 # The first tolerance of coordinate descent on gradients, relative to the largest
 # target, and the factor to the next.
-_FIRST, _TIGHTER = 0.1, 0.2
+_FIRST = 0.1
+_TIGHTER = 0.2
 
 
 class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
@@ -192,7 +195,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         return Y, weight
 
     def _solve(self, rows: ArrayRows, stream: Stream) -> None:
-        n, limit = rows.n_rows, self._memory_for(rows)
+        n = rows.n_rows
+        limit = self._memory_for(rows)
         y, weight = rows.Y[:, 0], rows.weight
         mean = float(np.average(y, weights=weight))
         upper = self.C * (np.ones(n) if weight is None else weight)
@@ -217,7 +221,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         coef = tube.descend(self.tol, int(self.max_iter), generator)
         if can_polish:
             coef = tube.polished(coef, _GAP if tube.gap > self.tol else np.inf)
-        self.coef_, self.intercept_ = coef[:width], mean
+        self.coef_ = coef[:width]
+        self.intercept_ = mean
         self.n_iter_ = tube.n_passes
         if tube.gap > self.tol:
             warn(
@@ -241,8 +246,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             self.epsilon / unit,
         )
         support = np.flatnonzero(margin.dual)
-        self.X_fit_, self.dual_coef_ = X[support], unit * margin.dual[support]
-        self.intercept_, self.n_iter_ = unit * margin.intercept, margin.n_iter
+        self.X_fit_ = X[support]
+        self.dual_coef_ = unit * margin.dual[support]
+        self.intercept_ = unit * margin.intercept
+        self.n_iter_ = margin.n_iter
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -265,8 +272,12 @@ class _Tube:
     def __init__(
         self, features: FeatureMatrix, y: np.ndarray, upper: np.ndarray, epsilon: float
     ):
-        self.features, self.y, self.upper = features, y, upper
-        self.epsilon, self.n_passes, self.gap = epsilon, 0, np.inf
+        self.features = features
+        self.y = y
+        self.upper = upper
+        self.epsilon = epsilon
+        self.n_passes = 0
+        self.gap = np.inf
         self.alpha = np.zeros((1, 2 * len(y)))
         self.tolerance = _FIRST * float(abs(y).max(initial=0.0))
 
@@ -278,8 +289,10 @@ class _Tube:
         self, tol: float, max_iter: int, generator: np.random.Generator
     ) -> np.ndarray:
         """Go on by coordinate descent to a gap of `tol`, and return the weights."""
-        n, alpha = len(self.y), self.alpha
-        rows, signs = np.tile(np.arange(n), 2), np.repeat([[1.0, -1.0]], n, axis=1)
+        n = len(self.y)
+        alpha = self.alpha
+        rows = np.tile(np.arange(n), 2)
+        signs = np.repeat([[1.0, -1.0]], n, axis=1)
         targets = signs * np.tile(self.y, 2) - self.epsilon
         upper = np.tile(self.upper, 2)
         while True:

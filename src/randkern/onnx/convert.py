@@ -288,7 +288,8 @@ def _labels(model: Any) -> np.ndarray:
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Add the operators of an estimator to an skl2onnx container."""
-    model, graph = operator.raw_operator, Graph(scope, container)
+    model = operator.raw_operator
+    graph = Graph(scope, container)
     check_numbers(model)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
     values: Any
@@ -382,7 +383,8 @@ def _values(model: Any, X: Traced) -> Any:
 def _values_in_cells(model: Any, X: Traced) -> Any:
     """Return the blend of the fits of cells; all of them compute all rows."""
     check_numbers(model)
-    cells, scaled = model.cells_, scaled_columns(model.kernel_, X)
+    cells = model.cells_
+    scaled = scaled_columns(model.kernel_, X)
     if scaled is None:
         raise ValueError(
             f"{type(model).__name__} was fitted with features='local', whose cells "

@@ -34,12 +34,14 @@ _XP = TracedOps.xp
 
 def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
     """Return k(X, rows), or raise a ValueError that names what has no operators."""
-    rows, total = on_host(rows), None
+    rows = on_host(rows)
+    total = None
     for term in kernel.terms():
         value: Any = term.weight
         for leaf in term.leaves:
             try:
-                x, y = leaf._select(X), leaf._select(rows)
+                x = leaf._select(X)
+                y = leaf._select(rows)
                 if isinstance(leaf, Compositional):
                     factor: Any = skeleton_gram(leaf._skeleton(x.shape[1]), x, y)
                 else:
@@ -139,7 +141,8 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
                 projection.distribution,
             )
         if isinstance(projection, SkeletonPaths):
-            drawn, angle = skeleton_draws(projection, block), None
+            drawn = skeleton_draws(projection, block)
+            angle = None
             size = drawn.real if projection.skeleton.is_real else drawn
         else:
             projected = projection.phases(block, 0, n_draws)

@@ -25,7 +25,8 @@ def skeleton_columns(projection: SkeletonColumns, X: Traced) -> Any:
     entries, _ = projection.drawn(np.zeros(1))
     values = skeleton_draws(projection, X)
     both = _XP.concat([values.real, values.imaginary], axis=1)
-    widths, n = np.diff(entries.columns), len(entries.weights)
+    widths = np.diff(entries.columns)
+    n = len(entries.weights)
     first = np.repeat(np.arange(n), widths)
     second = np.arange(len(first)) - np.repeat(entries.columns[:-1], widths)
     return both[:, first + n * second] * entries.weights[first]
@@ -87,7 +88,8 @@ def _sums(X: Traced, starts: np.ndarray, slots: np.ndarray, coefs: np.ndarray) -
     """Return Σ_p coefs[p]·x[slots[p]] over every segment p."""
     if not X.shape[1]:
         return np.zeros((1, len(starts) - 1)) + 0.0 * X.sum(axis=1, keepdims=True)
-    slots, coefs = np.append(slots, 0), np.append(coefs, 0.0)
+    slots = np.append(slots, 0)
+    coefs = np.append(coefs, 0.0)
 
     def sums(at: np.ndarray) -> list[Any]:
         return [(X[:, slots[at]] * coefs[at]).sum(axis=2)]

@@ -33,12 +33,15 @@ from randkern.tabular.encoder import FARTHEST
 # With up to this many columns, distances come from differences, as in the backends.
 _FEW_COLUMNS = 16
 # Intervals per unit of a logarithm, and coefficients per interval.
-_PIECES, _ORDER = 4, 10
+_PIECES = 4
+_ORDER = 10
 # Beyond this many standard deviations probabilities are 0 or 1 to rounding.
 _FARTHEST = 8.5
 # Degree of the polynomial that approximates normal quantiles.
 _DEGREE = 45
-_GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX1 = 0xBF58476D1CE4E5B9
+_MIX2 = 0x94D049BB133111EB
 
 
 class NoOperatorError(ValueError):
@@ -146,7 +149,9 @@ class Traced(NDArrayOperatorsMixin):
     """An array in a graph: its name (None: an unused constant), and an example."""
 
     def __init__(self, graph: Graph, name: str | None, example: np.ndarray):
-        self.graph, self.name, self.example = graph, name, example
+        self.graph = graph
+        self.name = name
+        self.example = example
         self._transpose: Traced | None = None
 
     @property
@@ -220,7 +225,8 @@ class Traced(NDArrayOperatorsMixin):
         complete = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
         if key != complete:
             raise NoOperatorError("writing to a part of an array")
-        self.name, self.example = value.name, value.example
+        self.name = value.name
+        self.example = value.example
 
     def __array_ufunc__(
         self, function: Any, method: str, *inputs: Any, **_: Any
@@ -230,7 +236,8 @@ class Traced(NDArrayOperatorsMixin):
             return _FORMULAS[function](*inputs)
         if function not in _OPERATORS:
             raise NoOperatorError(f"the function {function.__name__}")
-        operator, example = _OPERATORS[function], _of(function, *inputs)
+        operator = _OPERATORS[function]
+        example = _of(function, *inputs)
         if function in _UNARY:
             return self.graph.apply(operator, example, *inputs)
         dtype = np.result_type(*map(_example, inputs))
@@ -264,7 +271,8 @@ class Traced(NDArrayOperatorsMixin):
 
     def sum(self, axis: int, keepdims: bool = False) -> Traced:
         """Return sums along an axis."""
-        example, axes = self.example.sum(axis=axis, keepdims=keepdims), np.array([axis])
+        example = self.example.sum(axis=axis, keepdims=keepdims)
+        axes = np.array([axis])
         keep = int(keepdims)
         return self.graph.apply("ReduceSum", example, self, axes, keepdims=keep)
 
@@ -281,7 +289,8 @@ class ComplexPair:
     __array_ufunc__ = None  # traced arrays defer to this class's operators
 
     def __init__(self, real: Any, imaginary: Any):
-        self.real, self.imaginary = real, imaginary
+        self.real = real
+        self.imaginary = imaginary
 
     def __getitem__(self, key: Any) -> ComplexPair:
         return ComplexPair(self.real[key], self.imaginary[key])
@@ -310,7 +319,9 @@ class _Named(SimpleNamespace):
 class _Functions(_Named):
     """The part of the array API namespace that has ONNX operators."""
 
-    float64, float32, int64 = np.float64, np.float32, np.int64
+    float64 = np.float64
+    float32 = np.float32
+    int64 = np.int64
     finfo = staticmethod(np.finfo)
 
     @staticmethod
@@ -453,7 +464,8 @@ class _StructuredRows:
 
     def __init__(self, key: int, norms: np.ndarray, start: int, stop: int):
         assert start == 0
-        self._key, self._norms = key, norms
+        self._key = key
+        self._norms = norms
 
     def project(self, X: Traced, *, out: Traced) -> None:
         """Write X Ωᵀ."""
@@ -464,7 +476,8 @@ class _StructuredRows:
         out_real[...], out_imag[...] = self._blocks(X, unitary=True)
 
     def _blocks(self, X: Traced, unitary: bool) -> tuple[Any, ...]:
-        p, n = block_size(X.shape[1]), len(self._norms)
+        p = block_size(X.shape[1])
+        n = len(self._norms)
         n_blocks = -(-n // p)
         signs = _signs(self._key, n_blocks, p)
         pads = np.array([0, 0, 0, p - X.shape[1]])
@@ -476,7 +489,8 @@ class _StructuredRows:
             if unitary:
                 turn = ComplexPair(turn, signs[:, stage + 3]) * math.sqrt(0.5)
             values = _transform(values) * turn
-        values, norms = _transform(values), self._norms / p**1.5
+        values = _transform(values)
+        norms = self._norms / p**1.5
         parts = (values.real, values.imaginary) if unitary else (values,)
         return tuple(part.reshape(-1, n_blocks * p)[:, :n] * norms for part in parts)
 

@@ -118,7 +118,8 @@ def mean_count_per_bit(counts: Array, n_lit: Any) -> float:
     >>> mean_count_per_bit([[8, 12], [30, 10], [0, 0]], [5, 10, 0])
     2.0
     """
-    counts, n_lit = np.asarray(counts), np.asarray(n_lit, dtype=np.float64)
+    counts = np.asarray(counts)
+    n_lit = np.asarray(n_lit, dtype=np.float64)
     if n_lit.shape != counts.shape[:1]:
         raise ValueError(
             f"n_lit must have shape ({len(counts)},), one number per row, got "
@@ -266,7 +267,8 @@ def _write_counts(
 ) -> None:
     shape = getattr(X, "shape", None)
     n_expected = int(shape[0]) if shape else getattr(X, "n_rows", None)
-    n_rows, width = 0, int(device.n_components)
+    n_rows = 0
+    width = int(device.n_components)
     header: dict[str, Any] = {"fortran_order": False}
     for block in _bit_blocks(X, width):
         counts = np.ascontiguousarray(device.transform(block))

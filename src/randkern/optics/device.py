@@ -296,7 +296,8 @@ class SimulatedOPU(SharedDevice):
     def _take_frames(self, n_frames: int, frame: int | None) -> int:
         """Return the first of `n_frames` frames, by default the next ones."""
         if frame is None:
-            frame, self.frame = self.frame, self.frame + n_frames
+            frame = self.frame
+            self.frame = self.frame + n_frames
         return _checked_frame(frame)
 
     def transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ class _Encoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-class _WideEncoder(_Encoder):
+class _WideEncoder(_Encoder, ABC):
     """Base class of the encoders with several bits per column, after a word."""
 
     _word: ClassVar[str]
@@ -464,7 +464,8 @@ def _otsu(X: Rows) -> float:
     centres = (edges[:-1] + edges[1:]) / 2
     below = np.cumsum(histogram)[:-1]
     sums = np.cumsum(histogram * centres)
-    total, above = histogram.sum(), histogram.sum() - below
+    total = histogram.sum()
+    above = histogram.sum() - below
     means = (
         sums[:-1] / np.maximum(below, 1),
         (sums[-1] - sums[:-1]) / np.maximum(above, 1),

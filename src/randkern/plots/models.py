@@ -12,7 +12,8 @@ from randkern._extras import import_extra
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_ACCENT, _PALE = "#0072B2", "#9ec9dd"
+_ACCENT = "#0072B2"
+_PALE = "#9ec9dd"
 _GRID_POINTS = 400
 
 
@@ -220,7 +221,8 @@ def plot_spectrum(kernel: Any, X: Any, *, n_values: int = 100, ax: Any = None) -
     >>> rk.plots.plot_spectrum(rk.Laplacian("scale"), X, ax=axes) is axes
     True
     """
-    axes, gram = _axes(ax), np.asarray(kernel.resolve(X)(X), dtype=np.float64)
+    axes = _axes(ax)
+    gram = np.asarray(kernel.resolve(X)(X), dtype=np.float64)
     n = len(gram)
     first = max(n - n_values, 0)
     values = eigvalsh(gram / n, subset_by_index=(first, n - 1))[::-1]

@@ -253,7 +253,8 @@ def _draw_kernel(
     means = [np.mean(own) for own in errors]
     if seeds and all("standard_error" in record for record in records):
         of_rows = [np.mean([r["standard_error"] for r in own]) for own in seeds]
-        low, high = np.subtract(means, of_rows), np.add(means, of_rows)
+        low = np.subtract(means, of_rows)
+        high = np.add(means, of_rows)
         axes.vlines(sizes, low, high, color=colour, alpha=0.25, lw=4.5, zorder=1)
     axes.errorbar(
         sizes,

@@ -1,7 +1,6 @@
 """Random projections of rows, chosen by name.
 
-Only `make_projection` knows which projections suit which distribution; it also resolves
-``"auto"``.
+Each class says itself which distributions of rows it can draw (`Projection.create`).
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ __all__ = [
     "Streamed",
     "Structured",
     "make_projection",
+    "projection_class",
 ]
 
 _BY_NAME: dict[str, type[Projection]] = {
@@ -55,12 +55,25 @@ _BY_NAME: dict[str, type[Projection]] = {
 }
 PROJECTIONS = ("auto", *_BY_NAME)
 
-# The number of dimensions in SciPy's table of direction numbers.
-_SOBOL_DIMENSIONS = 21201
 #: In fewer dimensions, padded or not, structured rows are visibly not normal.
 STRUCTURED_WIDTH = 64
 # "auto" stores a matrix of independent entries up to this size.
 _STORED_BYTES = 500 * 10**6
+
+
+def projection_class(
+    name: str, n_draws: int, width: int, distribution: Distribution
+) -> type[Projection]:
+    """Return the class of the projection called `name`, one of :data:`PROJECTIONS`.
+
+    ``"auto"`` chooses by the distribution of the rows and their size.
+    """
+    if name != "auto":
+        return _BY_NAME[name]
+    if distribution.rotation_invariant:
+        return Structured if width >= STRUCTURED_WIDTH else Orthogonal
+    n_bytes = 4 * n_draws * width * (2 if distribution.is_complex else 1)
+    return Dense if n_bytes <= _STORED_BYTES else Streamed
 
 
 def make_projection(
@@ -70,34 +83,10 @@ def make_projection(
     width: int,
     distribution: Distribution,
     owner: object,
-    first_dimension: int = 0,
 ) -> Projection:
-    """Return the projection called `name` for rows of this distribution.
+    """Return the projection called `name`, by itself, not as a factor of a product.
 
-    `first_dimension` is the number of dimensions of a low-discrepancy sequence that
-    other factors of the same product use. A distribution that the projection cannot
-    draw is an error, whose message names `owner`, the kernel.
+    A distribution that it cannot draw is an error, whose message names `owner`.
     """
-    if name == "auto" and distribution.rotation_invariant:
-        name = "structured" if width >= STRUCTURED_WIDTH else "orthogonal"
-    elif name == "auto":
-        n_bytes = 4 * n_draws * width * (2 if distribution.is_complex else 1)
-        name = "dense" if n_bytes <= _STORED_BYTES else "streamed"
-    if name in ("orthogonal", "structured") and not distribution.rotation_invariant:
-        raise ValueError(
-            f"projection={name!r} needs rows whose distribution is invariant under "
-            f"rotations, but those of {owner} have independent {distribution.name} "
-            "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
-        )
-    if name == "qmc":
-        dimensions = first_dimension + distribution.dimensions(width)
-        if dimensions > _SOBOL_DIMENSIONS:
-            raise ValueError(
-                f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "
-                f"{owner} on {width:,} columns needs {dimensions:,}; use "
-                "projection='auto'."
-            )
-        return QuasiMonteCarlo(
-            stream, n_draws, width, distribution, first_dimension=first_dimension
-        )
-    return _BY_NAME[name](stream, n_draws, width, distribution)
+    cls = projection_class(name, n_draws, width, distribution)
+    return cls.create(stream, n_draws, width, distribution, owner)

@@ -52,7 +52,8 @@ class Mixing:
         """Return the Gamma variables of another shape at the same quantiles."""
         if before == after:
             return variables
-        lower, upper = gammainc(before, variables), gammaincc(before, variables)
+        lower = gammainc(before, variables)
+        upper = gammaincc(before, variables)
         # The smaller of both probabilities has more correct digits.
         return np.where(
             lower < 0.5, gammaincinv(after, lower), gammainccinv(after, upper)
@@ -286,12 +287,41 @@ class Projection(ABC):
     name: ClassVar[str]
     #: Whether it writes columns of features by itself (:meth:`write_columns`).
     writes_columns: ClassVar[bool] = False
+    #: Whether it can only draw rows whose distribution is invariant under rotations.
+    needs_rotation_invariance: ClassVar[bool] = False
+    #: Whether the factors of a product share one low-discrepancy sequence.
+    shares_sequence: ClassVar[bool] = False
 
     stream: Stream
     n_draws: int
     width: int
     distribution: Distribution
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def create(
+        cls,
+        stream: Stream,
+        n_draws: int,
+        width: int,
+        distribution: Distribution,
+        owner: object,
+        first_dimension: int = 0,
+    ) -> Projection:
+        """Return a projection with rows of this distribution.
+
+        `first_dimension` is the number of dimensions of a shared sequence that other
+        factors of the same product use. A distribution that cannot be drawn is an
+        error, whose message names `owner`, the kernel.
+        """
+        if cls.needs_rotation_invariance and not distribution.rotation_invariant:
+            raise ValueError(
+                f"projection={cls.name!r} needs rows whose distribution is invariant "
+                f"under rotations, but those of {owner} have independent "
+                f"{distribution.name} entries; use projection='dense', 'streamed', "
+                "'qmc' or 'auto'."
+            )
+        return cls(stream, n_draws, width, distribution)
 
     @abstractmethod
     def project(self, X: Rows, start: int, stop: int) -> Array:

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from randkern._random import Stream
 from randkern._validation import Array, Rows
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
-from randkern.projections._base import InputMap, Stored, phase_product
+from randkern.projections._base import (
+    Distribution,
+    InputMap,
+    Stored,
+    phase_product,
+)
 
 # Size of a streamed tile, which stays in the last-level cache.
 _TILE_BYTES = 8 * 2**20
@@ -38,7 +44,8 @@ class Dense(Stored):
 
         They are drawn on the device of `like`, the same for any range.
         """
-        distribution, random_matrix = self.distribution, ops_of(like).random_matrix
+        distribution = self.distribution
+        random_matrix = ops_of(like).random_matrix
         parts = tuple(
             random_matrix(key, distribution.entries, start, stop, 0, self.width, like)
             for key in self._keys
@@ -108,7 +115,8 @@ class Streamed(Dense):
         generated = self._generated(X, start, stop)
         if generated is not None:
             return generated
-        ops, shape = ops_of(X), (X.shape[0], stop - start)
+        ops = ops_of(X)
+        shape = (X.shape[0], stop - start)
         out = tuple(ops.empty(shape, X) for _ in self._keys)
         for draws, matrices in self._drawn(X, start, stop):
             for target, matrix in zip(out, matrices, strict=True):
@@ -150,6 +158,7 @@ class Orthogonal(Stored):
     """
 
     name = "orthogonal"
+    needs_rotation_invariance = True
 
     def draw(self) -> tuple[np.ndarray, ...]:
         n, d = self.n_draws, self.width
@@ -186,6 +195,8 @@ class Orthogonal(Stored):
         return (q * (diagonal / np.abs(diagonal))[:, None, :]).swapaxes(1, 2)
 
 
+# The number of dimensions in SciPy's table of direction numbers.
+_SOBOL_DIMENSIONS = 21201
 # SciPy's Sobol points are multiples of 2⁻³⁰; half a step keeps them off 0.
 _BITS = 30
 
@@ -203,7 +214,30 @@ class QuasiMonteCarlo(Stored):
     """
 
     name = "qmc"
+    shares_sequence = True
+
     first_dimension: int = 0
+
+    @classmethod
+    def create(
+        cls,
+        stream: Stream,
+        n_draws: int,
+        width: int,
+        distribution: Distribution,
+        owner: object,
+        first_dimension: int = 0,
+    ) -> QuasiMonteCarlo:
+        dimensions = first_dimension + distribution.dimensions(width)
+        if dimensions > _SOBOL_DIMENSIONS:
+            raise ValueError(
+                f"projection='qmc' has at most {_SOBOL_DIMENSIONS:,} dimensions, but "
+                f"{owner} on {width:,} columns needs {dimensions:,}; use "
+                "projection='auto'."
+            )
+        return cls(
+            stream, n_draws, width, distribution, first_dimension=first_dimension
+        )
 
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.distribution.rows_at(self._points())

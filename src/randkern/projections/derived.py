@@ -93,7 +93,8 @@ class Roots(Projection):
         """Return the columns, frequencies and sizes of draws, as three rows."""
         # Two uniforms per draw, in this order, for any range.
         generator = self.stream.child("real").generator(skipped=2 * start)
-        uniforms, sizes = generator.random((stop - start, 2)), np.asarray(self.sizes)
+        uniforms = generator.random((stop - start, 2))
+        sizes = np.asarray(self.sizes)
         column = (uniforms[:, 0] * len(sizes)).astype(np.int64)
         n = sizes[column]
         omega = 1 + (uniforms[:, 1] * n).astype(np.int64)

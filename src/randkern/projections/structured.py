@@ -30,6 +30,7 @@ class Structured(Projection):
     """
 
     name = "structured"
+    needs_rotation_invariance = True
 
     @property
     def block(self) -> int:
@@ -102,7 +103,8 @@ class Structured(Projection):
 
     def _scaled_rows(self, X: Rows, inputs: InputMap, draws: slice) -> Any:
         """Return rows for draws that scale the columns of X and append the bias."""
-        scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
+        scale = inputs.inverse_scale_like(X)
+        bias = inputs.bias or None
         return self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
 
 

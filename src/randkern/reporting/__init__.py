@@ -1,16 +1,28 @@
-"""A self-contained HTML report on a fitted tabular model."""
+"""A self-contained HTML report on a fitted tabular model.
 
-from randkern.reporting.page import Panel, contents, panels, render
-from randkern.reporting.public import report
-from randkern.reporting.scores import EvaluatedModel, baselines, evaluate
-from randkern.reporting.summary import fitted_rows, summarise
+Names load on first use: scores need neither baselines nor the page.
+"""
 
-__all__ = [
-    "EvaluatedModel",
-    "Panel",
-    "baselines",
-    "contents",
-    "evaluate",
-    "fitted_rows",
-]
-__all__ += ["panels", "render", "report", "summarise"]
+import importlib
+from typing import Any
+
+_MODULES = {
+    "EvaluatedModel": ".scores",
+    "Panel": ".page",
+    "baselines": ".baseline_models",
+    "contents": ".page",
+    "evaluate": ".scores",
+    "fitted_rows": ".summary",
+    "panels": ".page",
+    "render": ".page",
+    "report": ".public",
+    "summarise": ".summary",
+}
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

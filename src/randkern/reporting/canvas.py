@@ -13,7 +13,9 @@ from randkern._extras import import_extra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, ACCENT, PALE = "#000000", "#0b6e99", "#9ec9dd"
+INK = "#000000"
+ACCENT = "#0b6e99"
+PALE = "#9ec9dd"
 # The page's names of these colours, which differ in dark mode.
 _OF_PAGE = {INK: "var(--ink)", ACCENT: "var(--link)", PALE: "var(--pale)"}
 #: Classes that a figure shows at most, each in a colour of its own.

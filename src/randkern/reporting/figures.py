@@ -15,6 +15,7 @@ from randkern._tables import is_numeric
 from randkern.reporting.canvas import (
     ACCENT,
     COLOURS,
+    PALE,
     Drawing,
     as_svg,
     new_axes,
@@ -22,14 +23,19 @@ from randkern.reporting.canvas import (
     plain,
 )
 
+# Columns of the chart of importances, and the smallest share that is a visible bar.
 _MAX_COLUMNS = 15
+_SMALLEST_BAR = 0.002
 # Partial dependence is drawn of at most so many columns, if they have this share in
 # the variance of predictions, at so many of their values.
-_MAX_EFFECTS, _MIN_SHARE, _GRID = 4, 0.01, 20
+_MAX_EFFECTS = 4
+_MIN_SHARE = 0.01
+_GRID = 20
 #: Predictions of each row for partial dependence.
 POINTS_OF_EFFECTS = _MAX_EFFECTS * _GRID
 # Of a column of categories, the most frequent, by names of so many letters.
-_MAX_CATEGORIES, _MAX_LETTERS = 8, 16
+_MAX_CATEGORIES = 8
+_MAX_LETTERS = 16
 # A change of the error by less than this share is little.
 _LITTLE = 0.05
 
@@ -37,31 +43,54 @@ _LITTLE = 0.05
 def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     """Draw the share of each column in the predictions."""
     order = np.argsort(-shares, kind="stable")[:_MAX_COLUMNS][::-1]
+    # One is always drawn.
+    order = order[(shares[order] >= _SMALLEST_BAR) | (shares[order] == shares.max())]
     figure, axes = new_axes(0.9 + 0.28 * len(order))
     axes.barh([plain(names[j]) for j in order], 100 * shares[order], color=ACCENT)
     axes.set(xlabel="share in the variance of predictions (%)")
-    best = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
-    return as_svg(figure), best
+    caption = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
+    if n_others := len(shares) - len(order):
+        caption += f" Not shown: {n_others}, with smaller shares."
+    return as_svg(figure), caption
 
 
 def learning_curve(
-    sizes: Sequence[int], errors: Sequence[float], unit: str, n_rows: int
+    sizes: Sequence[int],
+    errors: Sequence[float],
+    unit: str,
+    n_rows: int,
+    standard_error: float,
 ) -> Drawing:
-    """Draw the error against the number of training rows, for the best kernel."""
+    """Draw the error against the number of training rows, for the best kernel.
+
+    The standard error, from the number of test rows, is a band around it.
+    """
     figure, axes = new_axes(2.7)
+    low = np.subtract(errors, standard_error)
+    high = np.add(errors, standard_error)
+    axes.fill_between(sizes, low, high, color=PALE, alpha=0.5, linewidth=0)
     axes.plot(sizes, errors, "o-", color=ACCENT)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.set(xlabel="training rows", ylabel=unit, ylim=(0, 1.1 * max(errors) or 1.0))
-    return as_svg(figure), gain_of_rows(sizes, errors, n_rows)
+    top = 1.1 * max(high) or 1.0
+    axes.set(xlabel="training rows", ylabel=f"{unit} (± standard error)", ylim=(0, top))
+    return as_svg(figure), gain_of_rows(sizes, errors, n_rows, standard_error)
 
 
-def gain_of_rows(sizes: Sequence[int], errors: Sequence[float], n_rows: int) -> str:
+def gain_of_rows(
+    sizes: Sequence[int], errors: Sequence[float], n_rows: int, standard_error: float
+) -> str:
     """Say what the last doubling of the rows brought, and what more rows would.
 
-    The latter only if the curve reaches all `n_rows`, and its last sizes agree.
+    The latter only if the curve reaches all `n_rows`, and its last sizes agree. Of
+    changes below the standard error nothing is said.
     """
+    if abs(errors[-2] - errors[-1]) < standard_error:
+        return (
+            f"From {sizes[-2]:,} to {sizes[-1]:,} of {n_rows:,} training rows the "
+            "error changed by less than its standard error."
+        )
     gains = [
         1 - after / before if before else 0.0 for before, after in pairwise(errors)
     ]
@@ -101,15 +130,19 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing | No
         elif panels[0].lines:
             panels[0].legend(frameon=False, fontsize="small")
     figure.supylabel(label, fontsize="medium")
-    caption = "The mean prediction where one column has a value in all rows"
-    if n_small := int((shares < _MIN_SHARE).sum()):
-        caption += f"; columns with a share below {_MIN_SHARE:.0%}: {n_small}"
-    return as_svg(figure), f"{caption}."
+    which = "the column that matters"
+    if len(order) > 1:
+        which = f"the {len(order)} columns that matter most"
+    caption = (
+        f"The mean prediction if a column had the same value in all rows: {which}."
+    )
+    return as_svg(figure), caption
 
 
 def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:
     """Draw the partial dependence on a column, a line or points for categories."""
-    name, classes = X.columns[j], is_classifier(model)
+    name = X.columns[j]
+    classes = is_classifier(model)
     axes.set_xlabel(plain(name))
     is_category = not is_numeric(X[name])
     # Missing values have no place on an axis. Integers are rejected (values between

@@ -20,11 +20,10 @@ from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
+from randkern.reporting.baseline_models import always, not_fitted
 from randkern.reporting.scores import (
     COVERAGE,
     EvaluatedModel,
-    always,
-    not_fitted,
     root_mean_square,
     share_text,
 )
@@ -38,15 +37,20 @@ if TYPE_CHECKING:
 
 # Rows of the largest exact fit of a learning curve, by least squares and of logistic
 # regression, which solves many systems; how often they are halved; rows for the errors.
-_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1000
+_MAX_RIDGE_ROWS = 3000
+_MAX_LOGISTIC_ROWS = 1000
 _HALVINGS = 4
 _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
 _FEW_ROWS = 100
 # Seconds of a figure of known numbers, of all fits of a learning curve, and of
-# importances, with a share of the time limit of the model.
-_QUICK, _CURVE_SECONDS, _EFFECTS_SECONDS, _EFFECTS_SHARE = 0.2, 2.0, 1.0, 0.04
+# importances, with a share of the time limit of the model; of predicting any rows.
+_QUICK = 0.1
+_CURVE_SECONDS = 1.0
+_EFFECTS_SECONDS = 1.0
+_EFFECTS_SHARE = 0.04
+_PREDICTION_SECONDS = 0.01
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
 
@@ -56,6 +60,8 @@ def _four_digits(value: float) -> str:
     return f"{value:#.4g}".removesuffix(".")
 
 
+#: What the metric of a trial says of the lengthscales of its kernel.
+LENGTHSCALES = {"none": "one", "diagonal": "per column", "full": "per direction"}
 #: Names of scores, and their texts.
 SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
     "error": ("misclassified", "{:.2%}".format),
@@ -94,11 +100,12 @@ def panels(
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
     scores do not depend on it. One is late if `in_time` says that the seconds that it
-    takes are not left. `target` is the name of the column that is predicted.
+    takes are not left; those of known predictions are always drawn, which takes half a
+    second. `target` is the name of the column that is predicted.
     """
     drawn = []
     for heading, draw, seconds in _drawings(evaluated, target):
-        if not in_time(seconds):
+        if seconds and not in_time(seconds):
             drawn.append(Panel(heading, "", is_late=True))
             continue
         try:
@@ -124,7 +131,8 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
     """Yield the figures of a report, the quickest ones first."""
     model, evaluation = evaluated.model, evaluated.evaluation
     rows, _ = evaluated.train  # of which there are more than of the others
-    n, few = len(rows), rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
+    n = len(rows)
+    few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
     def importances() -> canvas.Drawing:
         return figures.importances(list(rows.columns), model.feature_importances_)
@@ -137,28 +145,32 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
         if len(errors) < 2:
             return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        return figures.learning_curve(list(errors), list(errors.values()), unit, n)
+        return figures.learning_curve(
+            list(errors), list(errors.values()), unit, n, evaluation.standard_error
+        )
 
     for heading, draw in _of_predictions(evaluated, target):
-        yield heading, draw, _QUICK
+        yield heading, draw, 0.0
     share = min(n / _MAX_LOGISTIC_ROWS, 1.0)
     seconds = 0.0
     if evaluated.importances is None:
         seconds = (_EFFECTS_SECONDS + _EFFECTS_SHARE * model.time_limit) * share
     yield "Which columns matter", importances, _QUICK + seconds
+    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
     seconds = math.inf
     if evaluated.importances is not None:
-        seconds = evaluation.seconds_per_row or 0.0
-        seconds *= len(few) * figures.POINTS_OF_EFFECTS
+        seconds = len(few) * (evaluation.seconds_per_row or 0.0)
+        seconds = max(seconds, _PREDICTION_SECONDS) * figures.POINTS_OF_EFFECTS
     yield "How predictions depend on columns", effects, _QUICK + seconds
-    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
 
 
 def _of_predictions(
     evaluated: EvaluatedModel, target: str
 ) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
     """Return the figures of predictions for test rows, and what draws them."""
-    model, evaluation, (_, y) = evaluated.model, evaluated.evaluation, evaluated.test
+    model = evaluated.model
+    evaluation = evaluated.evaluation
+    _, y = evaluated.test
     if is_classifier(model):
         return [
             ("ROC curve", partial(quality.roc, model, evaluation, y)),
@@ -209,6 +221,8 @@ def contents(
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in figures if not panel.is_late],
         "late": [panel.heading for panel in figures if panel.is_late],
+        "lengthscales": LENGTHSCALES,
+        "classes": is_classifier(model),
         "trials": trials.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
         "cost": _cost(evaluated),
@@ -251,7 +265,8 @@ def learning_curve(
     The model's best kernel, with the hyperparameters of the whole fit, is fitted to
     samples of the rows. Without errors for models of texts.
     """
-    (X, y), (X_test, y_test) = train, test
+    X, y = train
+    X_test, y_test = test
     if model.model_.texts is not None:  # known by heart in training rows
         return {}
     classes = is_classifier(model)
@@ -267,7 +282,8 @@ def learning_curve(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.rows_of(model.model_.with_scores(X.iloc[order])), y[order]
+    rows = member.rows_of(model.model_.with_scores(X.iloc[order]))
+    labels = y[order]
     transform = model.model_.target_transform
     if transform is not None:
         functions = TRANSFORMS[transform][:2]
@@ -275,8 +291,10 @@ def learning_curve(
             fit, func=functions[0], inverse_func=functions[1]
         )
     spread = np.linspace(0, len(y_test) - 1, min(len(y_test), _MAX_TEST_ROWS))
-    X_test, y_test = X_test.iloc[spread.astype(int)], y_test[spread.astype(int)]
-    rows_test, out = member.rows_of(model.model_.with_scores(X_test)), {}
+    X_test = X_test.iloc[spread.astype(int)]
+    y_test = y_test[spread.astype(int)]
+    rows_test = member.rows_of(model.model_.with_scores(X_test))
+    out = {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue

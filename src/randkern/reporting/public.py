@@ -12,13 +12,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._files import atomic_write
+from randkern.reporting.baseline_models import baselines
 from randkern.reporting.page import contents, panels, render
-from randkern.reporting.scores import EvaluatedModel, baselines, evaluate
+from randkern.reporting.scores import EvaluatedModel, evaluate
 from randkern.reporting.summary import fitted_rows, summarise
 from randkern.tabular.texts import text_columns
 
 # Held-out rows are this share of all rows, and at most so many.
-_SHARE, _MAX_ROWS = 0.2, 10_000
+_SHARE = 0.2
+_MAX_ROWS = 10_000
 
 
 def report(
@@ -75,13 +77,15 @@ def report(
     """
     _check(model, X, X_test, y_test)
     target = str(getattr(y, "name", None) or "the target")
-    y, seconds = np.asarray(y), None
+    y = np.asarray(y)
+    seconds = None
     summary = summarise(X, y, _task(model))
     if X_test is None:
         size = min(max(int(_SHARE * len(y)), 1), _MAX_ROWS)
         labels = y if is_classifier(model) and np.unique(y)[1:].size else None
         X, X_test, y, y_test = _split(X, y, size, labels)
-        model, start = clone(model), perf_counter()
+        model = clone(model)
+        start = perf_counter()
         model.fit(X, y)
         seconds = perf_counter() - start
     check_is_fitted(model)

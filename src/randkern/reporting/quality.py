@@ -31,7 +31,8 @@ from randkern.reporting.scores import COVERAGE, Evaluation, share_text
 
 # Held-out rows are divided by their predictions into as many groups of equal size, of
 # so many rows at least.
-_MAX_GROUPS, _MIN_GROUP = 10, 20
+_MAX_GROUPS = 10
+_MIN_GROUP = 20
 
 
 def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
@@ -61,7 +62,8 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
 
 def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the residuals of held-out rows against their predictions."""
-    few, errors = shown_rows(len(y)), y - evaluation.predictions
+    few = shown_rows(len(y))
+    errors = y - evaluation.predictions
     figure, axes = new_axes(2.7)
     predictions = evaluation.predictions[few]
     axes.plot(predictions, errors[few], ".", color=ACCENT, markersize=3)
@@ -116,11 +118,17 @@ def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     shares, means = calibration_curve(
         truth, np.clip(chosen, 0, 1), n_bins=10, strategy="quantile"
     )
+    n_bins = len(shares)  # of about equal numbers of rows
+    deviations = np.sqrt(means * (1 - means) * n_bins / len(truth))
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
-    axes.plot(means, shares, "o-", color=ACCENT)
+    axes.errorbar(means, shares, deviations, fmt="o-", color=ACCENT, ecolor=PALE)
     axes.set(xlabel="predicted probability", ylabel="share of rows")
     error = abs(shares - means).max()
-    caption = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
+    caption = (
+        f"Probabilities and shares differ by at most {100 * error:.0f} percentage "
+        f"points in {n_bins} bins; bars are what chance adds to exact probabilities (± "
+        "one standard deviation)."
+    )
     return as_svg(figure), caption
 
 
@@ -214,13 +222,14 @@ def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
             va="center",
             color="white" if share > 0.8 else INK,
         )
-    places, names = range(n), [plain(label) for label in labels]
+    places = range(n)
+    names = [plain(label) for label in labels]
     axes.set_xticks(places, names, rotation=45 if n > 4 else 0)
     axes.set_yticks(places, names)
     axes.set(xlabel="predicted", ylabel="true")
     worst = np.argmin(shares.diagonal())
     caption = (
-        f"Numbers of rows. Of the {n_true[worst]:,} rows of class {labels[worst]}, "
-        f"{shares[worst, worst]:.0%} are predicted right, the smallest share."
+        f"Numbers of rows. Class {labels[worst]} is recognised least often: "
+        f"{shares[worst, worst]:.0%} of its {n_true[worst]:,} rows."
     )
     return as_svg(figure), caption

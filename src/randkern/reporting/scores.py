@@ -4,40 +4,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-)
-from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
-
-from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
-from randkern.tabular import TabularEncoder
-from randkern.tabular.texts import TextEncoder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
-#: Names of baselines: of the linear ones by task, and of boosted trees.
-LINEAR = {"classification": "logistic regression", "regression": "ridge regression"}
-TREES = "boosted trees"
-# The share of the time limit for these.
-_TREES_SHARE = 0.1
-# The most rows for the linear model, and its seconds per row and column.
-_LINEAR_ROWS, _LINEAR_CELL = 50_000, 3e-6
 # Other models are far better with an error below this share of a model's.
 _FAR_BETTER = 0.8
 
@@ -92,9 +68,13 @@ class EvaluatedModel:
     def verdict(self) -> str | None:
         """A sentence if the model is no better than a constant, or far from another."""
         own, standard_error = self.evaluation.scores, self.evaluation.standard_error
-        name, label, spread = "rmse", "root mean squared error", 2 * standard_error
+        name = "rmse"
+        label = "root mean squared error"
+        spread = 2 * standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
-            name, label, spread = "log_loss", "log loss", 0.0
+            name = "log_loss"
+            label = "log loss"
+            spread = 0.0
         theirs = {title: other.scores[name] for title, other in self.others.items()}
         constant = next(iter(theirs))
         best = min(theirs, key=theirs.__getitem__)
@@ -168,7 +148,8 @@ def evaluate(
         return Evaluation(predictions, scores, error, P, None, seconds)
     residuals = predictions - y
     largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
-    rmse, spread = root_mean_square(residuals), root_mean_square(y - y.mean())
+    rmse = root_mean_square(residuals)
+    spread = root_mean_square(y - y.mean())
     scores = {"rmse": rmse, "mae": abs(residuals).mean()}
     scores["r2"] = 1 - (rmse / spread) ** 2 if spread > 0 else math.nan
     intervals = None
@@ -211,109 +192,6 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
     """
     rmse = math.sqrt(squares.mean())
     return mean_error(squares, groups) / (2 * rmse) if rmse else 0.0
-
-
-def always(seconds: float) -> bool:
-    """Return that so many seconds are left: there is no limit."""
-    return True
-
-
-def baselines(
-    X: Any,
-    y: np.ndarray,
-    task: str,
-    texts: Sequence[str] = (),
-    time_limit: float = math.inf,
-    in_time: Callable[[float], bool] = always,
-) -> dict[str, Any]:
-    """Return a constant, a linear model and boosted trees, fitted, by their names.
-
-    `texts` are the columns of free text. The linear model is fitted to 50,000 rows at
-    most: more would hardly change it. Trees are left out if they would take more than a
-    tenth of `time_limit` seconds, by the size of the table. Both are left out if
-    `in_time` says that their seconds are not left.
-    """
-    classes = task == "classification"
-    if classes:
-        fitted = {"most frequent class": DummyClassifier().fit(X, y)}
-        linear = LogisticRegression(max_iter=1000)
-    else:
-        fitted = {"mean": DummyRegressor().fit(X, y)}
-        linear = RidgeCV(np.logspace(-3, 4, 15))
-    read_texts = [TextEncoder(texts, classes=classes)] if texts else []
-    rows = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no convergence
-        if in_time(_LINEAR_CELL * len(rows) * X.shape[1]):
-            model = make_pipeline(*read_texts, TabularEncoder(), linear)
-            fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
-        seconds = trees_seconds(X, y, task)
-        if seconds <= _TREES_SHARE * time_limit and in_time(seconds):
-            trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
-            fitted[TREES] = trees.fit(X, y)
-    return fitted
-
-
-def not_fitted(evaluated: EvaluatedModel) -> list[str]:
-    """Return the baselines for which there was no time, none if none were asked for."""
-    others = evaluated.others
-    if not others:
-        return []
-    task = "classification" if is_classifier(evaluated.model) else "regression"
-    return [name for name in (LINEAR[task], TREES) if name not in others]
-
-
-def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:
-    """Return about how long boosted trees take on a core of 2020.
-
-    By their 100 iterations of a tree per class, each with a pass over the rows and
-    with the histograms of all leaves.
-    """
-    n, d = X.shape
-    n_classes = len(np.unique(y)) if task == "classification" else 1
-    n_trees = 100 * (n_classes if n_classes > 2 else 1)
-    return n_trees * d * (3e-5 + 6e-9 * n)
-
-
-def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
-    """Return the steps of boosted trees for a table, with scikit-learn's defaults."""
-    # Trees do not take a column without any value.
-    used = [name for name in X.columns if name not in texts and X[name].notna().any()]
-    columns = [X[name] for name in used]
-    n_categories = sum(
-        not (is_numeric(column) or is_time(column)) for column in columns
-    )
-    codes = OrdinalEncoder(
-        handle_unknown="use_encoded_value",
-        unknown_value=np.nan,
-        encoded_missing_value=np.nan,
-        max_categories=254,  # more do not fit into the bins of the trees
-    )
-    encoder = make_column_transformer(
-        (codes, make_column_selector(dtype_include=object)), remainder="passthrough"
-    )
-    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    model = kind(categorical_features=range(n_categories), random_state=0)
-    empty = [name for name in X.columns if name not in (*used, *texts)]
-    plain = FunctionTransformer(_plain_columns, kw_args={"without": empty})
-    return [plain, encoder, model]
-
-
-def _plain_columns(X: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
-    """Return a table of floats, and of categories as texts, missing ones as None."""
-    plain = {}
-    for name in X.columns.difference(without, sort=False):
-        if is_numeric(X[name]):
-            plain[name] = numbers_of(X[name])
-        elif is_time(X[name]):
-            plain[name] = days_of(X[name])
-        else:
-            values = objects_of(X[name])
-            values[:] = [None if value is None else str(value) for value in values]
-            plain[name] = values
-    return type(X)(plain, dtype=None).astype(
-        {name: object for name, values in plain.items() if values.dtype == object}
-    )
 
 
 def share_text(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
 # Bars of histograms, and rows that they count.
-_BARS, _HISTOGRAM_ROWS = 20, 5000
+_BARS = 20
+_HISTOGRAM_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -100,20 +102,23 @@ def fitted_rows(model: Any, n: int) -> str | None:
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     kind = "category"
-    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
+    n_missing = int(values.isna().sum())
+    n_distinct = int(values.nunique())
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
         kind = "date" if name in schema.dates else kind
     if name in schema.free_texts:
         words = values.dropna().astype(str).str.split().str.len()
-        kind, shown = "text", f"{words.mean():.0f} words on average"
+        kind = "text"
+        shown = f"{words.mean():.0f} words on average"
         return Column(name, kind, n_missing, n_distinct, shown)
     if kind == "date" and n_distinct:
         days = np.floor([values.min(), values.mean(), values.max()])
         shown = " / ".join(map(str, days.astype("M8[D]")))
     elif kind == "number" and n_distinct:
+        low, high = float(values.min()), float(values.max())
         shown = " / ".join(
-            f"{value:.4g}" for value in (values.min(), values.mean(), values.max())
+            number_text(value, high - low) for value in (low, values.mean(), high)
         )
     else:
         counts = values.value_counts(normalize=True).head(3)
@@ -121,6 +126,22 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     placeholders = schema.placeholders(name)
     bars = _bars(values) if n_distinct else ()
     return Column(name, kind, n_missing, n_distinct, shown, placeholders, bars)
+
+
+def number_text(value: float, spread: float) -> str:
+    """Return a number with the decimals that matter beside a spread: four digits of it.
+
+    Huge and tiny ones have exponents.
+    """
+    size = max(abs(value), spread)
+    spread = spread or size  # of a constant
+    if not (1e-4 <= spread <= 1e6 and size < 1e9):
+        return f"{value:.4g}"
+    decimals = max(3 - math.floor(math.log10(spread)), 0)
+    text = f"{value:,.{decimals}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _bars(values: pd.Series) -> tuple[float, ...]:
@@ -143,6 +164,25 @@ def _bars(values: pd.Series) -> tuple[float, ...]:
     return tuple((counts / max(counts.max(initial=0), 1)).tolist())
 
 
+def _copies(X: pd.DataFrame, columns: list[Column]) -> Iterator[str]:
+    """Name the columns that equal one before them."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for column in columns:
+        if column.n_distinct < 2:
+            continue
+        same = (column.kind, column.n_missing, column.n_distinct, column.values)
+        originals = alike.setdefault(same, [])
+        for name in originals:
+            if X[name].equals(X[column.name]):
+                yield (
+                    f"{column.name!r} is a copy of {name!r}: leave one out with --drop "
+                    f"{column.name}."
+                )
+                break
+        else:
+            originals.append(column.name)
+
+
 def _warnings(
     X: pd.DataFrame,
     y: np.ndarray,
@@ -152,7 +192,9 @@ def _warnings(
 ) -> Iterator[str]:
     from pandas.util import hash_pandas_object
 
-    n, y = len(X), np.asarray(y)
+    n = len(X)
+    y = np.asarray(y)
+    yield from _copies(X, columns)
     for column in columns:
         if column.n_missing == n:
             yield f"{column.name!r} is empty."

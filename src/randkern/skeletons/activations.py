@@ -190,7 +190,8 @@ def _series(
             f"E[f(Z)²] of {label} must be positive and finite, got {square}; rescale "
             "the function, or use one that does not vanish."
         )
-    before, current = np.zeros_like(x), half
+    before = np.zeros_like(x)
+    current = half
     series = np.empty(max_degree + 1)
     for degree in range(max_degree + 1):
         series[degree] = (weighted @ current) ** 2 / square
@@ -416,7 +417,8 @@ class Sine(_Scaled):
     def dual(self, rho: Array) -> Array:
         # sinh(a²ρ)/sinh(a²) without overflow for large a, or cancellation for small.
         xp = ops_of(rho).xp
-        size, square = abs(rho), self.a**2
+        size = abs(rho)
+        square = self.a**2
         ratio = xp.expm1(-2 * square * size) / math.expm1(-2 * square)
         return xp.copysign(xp.exp(square * (size - 1)) * ratio, rho)
 

@@ -314,7 +314,8 @@ class Sphere(DotProductSpace):
         )
         p = x * y + x_next * y_next
         q = x_next * y - x * y_next
-        mean, size = (p**2 - q**2).mean(-1), (p**2 + q**2).mean(-1)
+        mean = (p**2 - q**2).mean(-1)
+        size = (p**2 + q**2).mean(-1)
         return self.n**2 / 4 * mean, self.n**2 / 4 * size
 
     def check(self, x: Any) -> None:

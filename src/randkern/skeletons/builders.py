@@ -58,7 +58,8 @@ class Conv:
 
     def geometry(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Return (height, width) of the window, the stride and the padding."""
-        window, stride = _pair("window", self.window), _pair("stride", self.stride)
+        window = _pair("window", self.window)
+        stride = _pair("stride", self.stride)
         if isinstance(self.padding, str) and self.padding == "same":
             return window, stride, (window[0] // 2, window[1] // 2)
         return window, stride, _pair("padding", self.padding, minimum=0)
@@ -223,7 +224,8 @@ def fully_connected(
     >>> skeleton.depth, skeleton.complexity()
     (2, 1.0)
     """
-    n_inputs, depth = check_count("n_inputs", n_inputs), check_count("depth", depth)
+    n_inputs = check_count("n_inputs", n_inputs)
+    depth = check_count("depth", depth)
     _check_size(
         _INPUT_BYTES * n_inputs + _LAYER_BYTES * depth,
         f"{n_inputs} inputs and {depth} layers",

@@ -12,7 +12,8 @@ from randkern.skeletons.activations import Activation
 _TERMS = 2_001
 # Points where series and closed form are compared; the series converges fast there.
 _POINTS = np.array([0.0, 0.3, 0.6, 0.99, -0.5])
-_TOLERANCE, _NOTHING = 1e-6, 1e-12
+_TOLERANCE = 1e-6
+_NOTHING = 1e-12
 
 
 def check_activation(activation: Activation) -> None:

@@ -157,7 +157,8 @@ class Alphabet:
         self.graph = graph
         bases = graph.bases
         points: dict[tuple[int, ...], int] = {}
-        columns, starts = graph.columns.tolist(), graph.column_starts
+        columns = graph.columns.tolist()
+        starts = graph.column_starts
         owner = np.empty(graph.n_inputs, dtype=np.int64)
         for i, kind in enumerate(graph.base.tolist()):
             point = (kind, *columns[starts[i] : starts[i + 1]])
@@ -168,7 +169,8 @@ class Alphabet:
         self.slot_bases = np.repeat(kinds, widths)
         # Of every symbol of all points: its base space, and its form there.
         sizes = np.array([len(base.symbols) for base in bases])
-        n_symbols, first_symbols = sizes[kinds], offsets(sizes[kinds])
+        n_symbols = sizes[kinds]
+        first_symbols = offsets(sizes[kinds])
         kind_of_symbol = np.repeat(kinds, n_symbols)
 
         def of_symbols(values: list[Any]) -> np.ndarray:
@@ -178,7 +180,8 @@ class Alphabet:
         forms = np.array([symbol for base in bases for symbol in base.symbols])[number]
         conjugate, first, n_terms, self._sizes, second, self._imaginary = forms.T
         slot = np.repeat(offsets(widths)[:-1], n_symbols)
-        self._first, self._n_terms = slot + first.astype(int), n_terms.astype(int)
+        self._first = slot + first.astype(int)
+        self._n_terms = n_terms.astype(int)
         self._second = np.where(second < 0, -1, slot + second).astype(int)
         begin = np.repeat(first_symbols[:-1], n_symbols)
         self._unit = of_symbols([base.unit for base in bases])

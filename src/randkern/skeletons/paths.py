@@ -31,7 +31,8 @@ _Distribution = dict[_Word, float]
 _ZERO = 2**31
 # Products of distributions are formed while they take at most this many steps, in total
 # or per column: the products of pairs of n words are n(n + 1)/2 words, in n² steps.
-_MAX_STEPS, _STEPS_PER_COLUMN = 50_000, 3
+_MAX_STEPS = 50_000
+_STEPS_PER_COLUMN = 3
 _MAX_DEGREES = 64
 
 
@@ -125,7 +126,8 @@ def _series_distribution(skeleton: Skeleton, n_columns: int) -> _Distribution | 
 
 def _input_distribution(tables: PathTables, i: int) -> _Distribution:
     """Return the distribution of the base feature of input i: one symbol to a power."""
-    first, n_symbols = int(tables.first_symbol[i]), int(tables.n_symbols[i])
+    first = int(tables.first_symbol[i])
+    n_symbols = int(tables.n_symbols[i])
     top = int(tables.exponents[i])
     exponents = [-1, 1] if top == -1 else range(1, top + 1)
     distribution: _Distribution = defaultdict(float)
@@ -358,7 +360,8 @@ class SkeletonColumns(SkeletonPaths):
         entries, used = self.drawn(X)
         first = int(np.searchsorted(entries.columns, start, side="right")) - 1
         last = int(np.searchsorted(entries.columns, stop, side="left"))
-        low, high = int(entries.columns[first]), int(entries.columns[last])
+        low = int(entries.columns[first])
+        high = int(entries.columns[last])
         read = *self._slots(X, used), entries, first, last
         if (low, high) == (start, stop):
             ops.sparse.sparse_features(*read, out)

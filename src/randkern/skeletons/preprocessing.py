@@ -96,7 +96,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Return checked pixels; tensors are cast to float32 or float64."""
         if is_device_array(X):
-            X, (double, single) = X.detach(), tensor_floats()
+            X = X.detach()
+            double, single = tensor_floats()
             if not X.is_floating_point() and X.dtype.itemsize <= 2:
                 X = X.to(single)
             return validate_data(self, X, reset=reset, dtype=[double, single])
@@ -187,7 +188,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         categories = set(self._categorical_columns(X.shape[1]))
         self.categories_: list[Any] = []
         bases: list[Base] = []
-        centers, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        centers = np.zeros(X.shape[1])
+        scales = np.ones(X.shape[1])
         for j, column in enumerate(X.T):
             values = np.unique(column) if j in categories else None
             self.categories_.append(values)
@@ -198,11 +200,13 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 centers[j], scales[j] = _mean_and_spread(column.astype(np.float64))
             else:
                 bases.append(circle)
-                low, high = float(column.min()) / 2, float(column.max()) / 2
+                low = float(column.min()) / 2
+                high = float(column.max()) / 2
                 centers[j], scales[j] = low + high, (high - low) / (np.pi / 2)
         # A constant column is not scaled, in spite of rounding errors.
         tiny = 10 * np.finfo(X.dtype).eps * np.abs(centers)
-        self.centers_, self.scales_ = centers, np.where(scales > tiny, scales, 1.0)
+        self.centers_ = centers
+        self.scales_ = np.where(scales > tiny, scales, 1.0)
         if self.numbers == "gaussian":
             for j in set(range(X.shape[1])) - categories:
                 self.scales_[j] /= self.scale

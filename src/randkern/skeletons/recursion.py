@@ -259,7 +259,8 @@ class Recursion:
         X, Y = left.rows[rows], right.rows[columns]
         if self.graph.n_internal == 0:
             (base,) = self.graph.bases
-            x, y = self.points(X, 0), self.points(Y, 0)
+            x = self.points(X, 0)
+            y = self.points(Y, 0)
             return base.kernel(x, y.swapaxes(0, 1))
         plain = None
         if not all(self._dot):

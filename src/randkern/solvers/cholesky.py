@@ -97,7 +97,9 @@ class CholeskyState(ABC):
 
     def inverse_diagonal(self, positions: np.ndarray) -> Array:
         """Return entries of the diagonal of the inverse, at sorted positions."""
-        n, m, ops = len(self.diagonal), len(positions), ops_of(self.diagonal)
+        n = len(self.diagonal)
+        m = len(positions)
+        ops = ops_of(self.diagonal)
         if m == 0:
             return ops.float64_zeros(0, self.diagonal)
         if m == n:
@@ -201,7 +203,8 @@ class _Beside(CholeskyState):
     """A tensor and its factor, stored separately."""
 
     def __init__(self, matrix: Array, shift: float):
-        self.matrix, self.factor = mirror_upper(matrix), None
+        self.matrix = mirror_upper(matrix)
+        self.factor = None
         self._algebra = ops_of(matrix).algebra
         self._algebra.add_to_diagonal(matrix, shift)
         super().__init__(matrix, matrix.diagonal())
@@ -267,12 +270,14 @@ class Cholesky:
             diagonal; its rounding error is relative to them.
         """
         kind = _Beside if is_tensor(matrix) else _InPlace
-        state, n = kind(matrix, shift), len(matrix)
+        state = kind(matrix, shift)
+        n = len(matrix)
         if n == 0:
             return state
         scale = max(scale or 0.0, float(abs(state.diagonal).mean())) or 1.0
         first = self.first_jitter or n * np.finfo(float).eps
-        smallest, jitter = state.factorise(0.0), 0.0
+        smallest = state.factorise(0.0)
+        jitter = 0.0
         lost = _LOST * scale if self.first_jitter else -np.inf
         while smallest is None or (not jitter and smallest <= lost):
             jitter = max(10 * jitter, first * scale)
@@ -293,7 +298,8 @@ class Cholesky:
 
     def solve(self, state: CholeskyState, rhs: Array) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
-        ops, n = ops_of(rhs), len(state.diagonal)
+        ops = ops_of(rhs)
+        n = len(state.diagonal)
         if len(rhs) != n:
             raise ValueError(
                 f"the matrix has {n} rows, the right-hand side {len(rhs)}."
@@ -317,13 +323,16 @@ class Cholesky:
                 "the solution is not finite: the right-hand side is not, or the "
                 "system is too badly scaled; rescale the targets."
             )
-        residual, steps = b - state.product(x), 0
+        residual = b - state.product(x)
+        steps = 0
         while steps < _REFINEMENTS and relative(residual) > np.finfo(float).eps:
             better = x + state.apply_inverse(residual)
             after = b - state.product(better)
             if not relative(after) < relative(residual):
                 break
-            x, residual, steps = better, after, steps + 1
+            x = better
+            residual = after
+            steps = steps + 1
         # The residual of the system without jitter.
         residual = residual + state.jitter * x
         while state.jitter and steps < _JITTERED_REFINEMENTS:
@@ -333,7 +342,9 @@ class Cholesky:
             after = b - state.product(better) + state.jitter * better
             if not relative(after) <= 0.5 * relative(residual):
                 break
-            x, residual, steps = better, after, steps + 1
+            x = better
+            residual = after
+            steps = steps + 1
         error = relative(residual)
         outcome = state.outcome
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:
@@ -349,7 +360,8 @@ def _warned(outcome: Outcome, detail: str) -> Outcome:
 
 def _one_norm(matrix: Array, diagonal: Array) -> float:
     """Return the largest sum of absolute values of a row of A + shift·I."""
-    ops, largest = ops_of(matrix), 0.0
+    ops = ops_of(matrix)
+    largest = 0.0
     matrix_diagonal = matrix.diagonal()
     with np.errstate(invalid="ignore", over="ignore"):
         for rows in row_blocks(

@@ -332,7 +332,8 @@ class EarlyStopping:
         error = self._validate(X)
         self._since += 1
         if error < self._noted * (1 - _MIN_GAIN):
-            self._noted, self._since = error, 0
+            self._noted = error
+            self._since = 0
         self._lowest = min(self._lowest, error)
         if error <= self._lowest * (1 + _AS_GOOD):
             self.value = X
@@ -460,7 +461,8 @@ def iterate(
     iteration: Iteration, limit: int, callbacks: Sequence[Callback | None]
 ) -> float:
     """Advance until there is an outcome or `limit` is reached; return the seconds."""
-    began, checkpoint = time.perf_counter(), iteration.checkpoint
+    began = time.perf_counter()
+    checkpoint = iteration.checkpoint
     listening = [callback for callback in callbacks if callback is not None]
     try:
         while iteration.outcome is None and iteration.count < limit:

@@ -40,7 +40,8 @@ def orthonormal(S: Array) -> Array:
     scale = np.sqrt(squared_sizes(S))
     nonzero = np.flatnonzero(scale > 0)
     if len(nonzero) < len(scale):
-        S, scale = ops.take(S.T, nonzero).T, scale[nonzero]
+        S = ops.take(S.T, nonzero).T
+        scale = scale[nonzero]
     if len(nonzero) == 0:
         return S
     basis, triangle = ops.algebra.qr(S / ops.float64_like(scale, S))
@@ -181,7 +182,8 @@ def _directions(now: Iterate | Companions, state: PCGState) -> Array:
 
 
 _MIN_GAIN = 1e-5
-_MIN_RANK, _MAX_RANK = 64, 600
+_MIN_RANK = 64
+_MAX_RANK = 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # Companions stop when two steps add no more than this share to tr(BᵀX). The traces of
@@ -202,6 +204,11 @@ class Operator(Protocol):
     """A symmetric positive semi-definite matrix A, given by its products.
 
     Arrays of `size` rows are NumPy arrays or tensors, like the right-hand side.
+
+    An operator whose products are not those of float64 says so by further attributes:
+    `precision`, the share of its largest value below which vᵀAv is rounding error,
+    `rounding`, the relative rounding error of products (both 2.2e-16 without them), and
+    `noise`, the size of the rounding errors of A itself (0).
     """
 
     @property
@@ -242,7 +249,8 @@ class SpectralPreconditioner:
 
     def apply(self, R: Array) -> Array:
         """Return P⁻¹R."""
-        ops, vectors = ops_of(R), self.vectors
+        ops = ops_of(R)
+        vectors = self.vectors
         product = ops.precise_product
         inner = ops.as_float64(product(vectors.T, ops.asarray(R, vectors)))
         inner *= self.gains[:, None]
@@ -250,7 +258,8 @@ class SpectralPreconditioner:
 
     def apply_root(self, Z: Array) -> Array:
         """Return Z P^(−1/2), for rows Z."""
-        ops, product = ops_of(Z), ops_of(Z).precise_product
+        ops = ops_of(Z)
+        product = ops_of(Z).precise_product
         roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
         return Z + product(product(Z, self.vectors) * roots, self.vectors.T)
 
@@ -383,7 +392,8 @@ class PCG(IterativeSolver):
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:
         """Build the preconditioner."""
         self._validate_params()
-        rank, preconditioner = self.chosen_rank(operator.size), None
+        rank = self.chosen_rank(operator.size)
+        preconditioner = None
         if rank > 0:
             eigenvalues, vectors = operator.leading_eigenpairs(rank)
             if len(eigenvalues) > 0:
@@ -434,7 +444,17 @@ class PCG(IterativeSolver):
             ops.float64_zeros((len(B), 0), B) if companions is None else companions
         )
         best = EarlyStopping(self.patience, validate)
-        run = _Run(self, state, B, companion_rhs, start, sizes, loss, best, checkpoint)
+        run = _Run(
+            self,
+            state,
+            B,
+            companion_rhs,
+            start=start,
+            sizes=sizes,
+            loss=loss,
+            best=best,
+            checkpoint=checkpoint,
+        )
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
         run.finish()
@@ -469,7 +489,8 @@ class _Run:
     checkpoint: Checkpoint | None
 
     def __post_init__(self) -> None:
-        sizes, self.norms = self.sizes, np.sqrt(squared_sizes(self.B))
+        sizes = self.sizes
+        self.norms = np.sqrt(squared_sizes(self.B))
         if sizes is not None:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
@@ -480,7 +501,8 @@ class _Run:
         self.jitter = 0.0
 
     def _begin(self) -> Iterate:
-        B, ops = self.B, ops_of(self.B)
+        B = self.B
+        ops = ops_of(self.B)
         empty = ops.float64_zeros((len(B), 0), B)
         gains = np.empty((0, B.shape[1]))
         if self.start is None:
@@ -494,7 +516,8 @@ class _Run:
 
     def _resumed(self) -> Iterate | None:
         """Return the iterate of a checkpoint of this system, None without one."""
-        checkpoint, like = self.checkpoint, ops_of(self.B).float64_like
+        checkpoint = self.checkpoint
+        like = ops_of(self.B).float64_like
         if checkpoint is None:
             return None
         shift = np.float64(self.state.shift)
@@ -551,7 +574,8 @@ class _Run:
         """Take a step; False if no direction is left."""
         following, self.companions = self._step()
         if following is None:
-            self.outcome, self.now = Outcome.ILL_CONDITIONED, self.lowest
+            self.outcome = Outcome.ILL_CONDITIONED
+            self.now = self.lowest
             return False
         self.now = following
         if self.residual < self.lowest.residual(self.norms):
@@ -570,7 +594,8 @@ class _Run:
                 # The residual may have increased: in a dual system it is the error.
                 self.now = replace(self.now, X=self.lowest.X)
             R = self.B - self._product(self.now.X)
-            self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
+            self.now = replace(self.now, R=R)
+            self.outcome = Outcome.ITERATION_LIMIT
 
     @property
     def is_lost(self) -> bool:
@@ -610,7 +635,9 @@ class _Run:
 
     def _step(self) -> tuple[Iterate | None, Companions]:
         """Return the next iterate, None if no direction is left, and companions."""
-        now, state, companions = self.now, self.state, self.companions
+        now = self.now
+        state = self.state
+        companions = self.companions
         P = _directions(now, state)
         if P.shape[1] == 0:
             return None, companions
@@ -674,7 +701,8 @@ class _Run:
         """
         B, now = self.B, self.now
         R = B - self._product(now.X)
-        true, sizes = replace(now, R=R), squared_sizes(B)
+        true = replace(now, R=R)
+        sizes = squared_sizes(B)
         if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
             self.now = replace(now, X=ops_of(B).float64_zeros(B.shape, B), R=B)
             self.outcome = Outcome.ILL_CONDITIONED
@@ -687,6 +715,7 @@ class _Run:
             if residual > _PROGRESS * float(now.residual_then):
                 self.outcome = Outcome.ROUNDED
             else:
-                none, before = ops_of(R).float64_zeros((len(R), 0), R), now.iteration
+                none = ops_of(R).float64_zeros((len(R), 0), R)
+                before = now.iteration
                 restarted = replace(true, P=none, Q=none, before=before)
                 self.now = replace(restarted, residual_then=residual)

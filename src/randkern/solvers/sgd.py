@@ -89,7 +89,8 @@ def _smallest_eigenvalue(Z: Array) -> float:
     if Z.shape[1] > min(len(Z), 512) or not ops.is_finite(Z):
         return 0.0
     values = ops.algebra.singular_values(Z)
-    first, last = float(values[0]), float(values[-1])
+    first = float(values[0])
+    last = float(values[-1])
     # Smaller values are rounding errors.
     eps = float(np.finfo(ops.numpy_dtype(Z)).eps)
     noise = eps * max(Z.shape) * first
@@ -147,7 +148,8 @@ class SGDState:
         the largest eigenvalue of the preconditioned matrix per row and β the largest
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
-        m, penalty = max(weight, 1.0), self.shift / self.weight_sum
+        m = max(weight, 1.0)
+        penalty = self.shift / self.weight_sum
         # Both are estimated from a sample, hence a safety factor.
         return 0.9 * m / (self.peak + (m - 1) * self.tail + m * penalty)
 
@@ -176,7 +178,9 @@ class SGDState:
         power of `decay`, approximately.
         """
         gradient, loss, weight = rows.gradient(batch, now.W)
-        W, initial, n = now.W, now.initial, now.n_averaged + 1
+        W = now.W
+        initial = now.initial
+        n = now.n_averaged + 1
         if now.epoch == now.batch == 0 and weight > 0:
             initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
         if weight > 0:
@@ -285,7 +289,8 @@ class SGD(IterativeSolver):
     def init(self, operator: BatchOperator, shift: float = 0.0) -> SGDState:
         """Build the preconditioner, and choose the step length."""
         self._validate_params()
-        rank, total = self.chosen_rank(operator.size), operator.weight_sum
+        rank = self.chosen_rank(operator.size)
+        total = operator.weight_sum
         preconditioner, leading = None, 0.0
         values = np.empty(0)
         if rank > 0:
@@ -361,7 +366,8 @@ class SGD(IterativeSolver):
 
     def _residual(self, state: SGDState, rows: BatchOperator, k: int) -> float:
         """Return the relative residual of the first k targets, by a further pass."""
-        W, ops = state.now.mean, ops_of(state.now.W)
+        W = state.now.mean
+        ops = ops_of(state.now.W)
         zeros = ops.float64_zeros(W.shape, W)
         residual, rhs = state.shift * W, zeros
         for batch in rows.batches(self.chosen_batch(state), state.now.epoch):
@@ -380,7 +386,8 @@ class SGD(IterativeSolver):
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
         section 4).
         """
-        began, now = time.perf_counter(), state.now
+        began = time.perf_counter()
+        now = state.now
         if now.epoch > 0:
             state.measure(operator.sampled_features())
         first_loss = first_size = 0.0
@@ -458,7 +465,9 @@ class _Epochs:
 
     def _current_outcome(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
-        state, now, tol = self.state, self.state.now, self.solver.tol
+        state = self.state
+        now = self.state.now
+        tol = self.solver.tol
         if not ops_of(now.W).is_finite(now.W):
             raise FloatingPointError(_DIVERGED)
         if len(now.losses) < 2:
@@ -466,7 +475,8 @@ class _Epochs:
         # Directions are learned one after the other, each taking as long as all before:
         # the gain from doubling the work shows how much is left.
         losses = now.losses[:, : self.n_columns]
-        before, loss = losses[(len(losses) - 1) // 2], losses[-1]
+        before = losses[(len(losses) - 1) // 2]
+        loss = losses[-1]
         if np.any(np.abs(before - loss) > tol * before):
             return None
         # Steps along batches of very different weights are biased.
@@ -518,7 +528,8 @@ class _Epochs:
 
     def _targets(self) -> dict[str, np.ndarray]:
         """Return arrays that identify the targets, from the first batch of an epoch."""
-        W, ops = self.state.now.W, ops_of(self.state.now.W)
+        W = self.state.now.W
+        ops = ops_of(self.state.now.W)
         n_rows = self.solver._max_batch(self.state.weight_sum)
         batch = next(iter(self.rows.batches(n_rows, 0)))
         zeros = ops.float64_zeros(W.shape, W)

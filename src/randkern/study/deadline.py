@@ -1,27 +1,23 @@
-"""The time limit of a study, and how long its fits take."""
+"""The end of a study, and which fits still end before it."""
 
-from __future__ import annotations
-
-import copy
 from time import perf_counter
+
+from .._validation import check_positive
 
 
 class Deadline:
     """The end of a study, and the pace of its fits, in seconds per operation.
 
-    Without `seconds` it never ends.
+    It ends `limit` seconds, if any, after `began`, a time by `time.perf_counter`, by
+    default now.
     """
 
-    def __init__(self, seconds: float | None) -> None:
-        self._limit = float("inf") if seconds is None else seconds
-        self._end, self._pace = perf_counter() + self._limit, 0.0
-
-    def part(self, n_parts: int) -> Deadline:
-        """Return the end of the next of so many equal parts of the time left."""
-        part = copy.copy(self)
-        if n_parts > 1:
-            part._end -= self._left() * (1 - 1 / n_parts)
-        return part
+    def __init__(self, limit: float | None, began: float | None = None) -> None:
+        if limit is not None:
+            check_positive("time_limit", limit)
+        self._limit = float("inf") if limit is None else limit
+        self._began = perf_counter() if began is None else began
+        self._pace = 0.0
 
     def is_over(self) -> bool:
         return self._left() <= 0
@@ -43,9 +39,4 @@ class Deadline:
         self._pace = seconds / operations
 
     def _left(self) -> float:
-        return self._end - perf_counter()
-
-
-def operations_of(n: int, size: int | None) -> float:
-    """Count the operations of a fit: a factorisation, of features or of rows."""
-    return n**3 / 3 if size is None or size > n else n * float(size) ** 2
+        return self._limit - (perf_counter() - self._began)

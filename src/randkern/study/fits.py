@@ -48,13 +48,15 @@ class Fits:
         progress: Progress | None = None,
     ) -> None:
         resolve_memory_limit(memory_limit)  # raises before the work, not after
-        self.dataset, self.data = dataset, prepare(dataset)
+        self.dataset = dataset
+        self.data = prepare(dataset)
         self.memory_limit = memory_limit
         self.records: list[dict[str, Any]] = []
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
         self.total = 0
-        self._done, self._progress = 0, progress
+        self._done = 0
+        self._progress = progress
 
     def step(self, doing: str) -> None:
         """Tell what begins."""
@@ -82,7 +84,8 @@ class Fits:
 
     def compile(self, models: Iterable[Any]) -> None:
         """Fit the models to be timed on a few rows, so that all code is compiled."""
-        data, rows = self.data, self.few_rows()
+        data = self.data
+        rows = self.few_rows()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for model in models:
@@ -181,7 +184,8 @@ class Fits:
         self, command: str, arguments: Mapping[str, Any], **values: Any
     ) -> dict[str, Any]:
         """Return all that is known of a study, JSON-compatible."""
-        data, (metric, formula) = self.data, _METRICS[self.data.task]
+        data = self.data
+        metric, formula = _METRICS[self.data.task]
         described: dict[str, Any] = {
             "name": self.dataset.name,
             "task": data.task,

@@ -141,8 +141,12 @@ def parse_kernel(text: str) -> KernelChoice:
 
     The name is one in :data:`KERNEL_NAMES`, in any case: those of the public kernels,
     with hyphens. It may be followed by parameters in the order of the kernel's
-    signature, such as ``matern:NU``, without the open one and `columns`. What the
-    kernel does not take raises a ValueError.
+    signature, such as ``matern:NU``, without the open one and `columns`.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the kernel does not take such parameters.
     """
     label = text.strip().lower()
     name, *numbers = label.split(":")
@@ -156,10 +160,9 @@ def parse_kernel(text: str) -> KernelChoice:
             "model in Python"
         )
     if len(numbers) > len(family.parameters):
-        most = f"at most {len(family.parameters)}" if family.parameters else "no"
-        raise ValueError(
-            f"the {name} kernel takes {most} parameter, got {text.strip()!r}"
-        )
+        n = len(family.parameters)
+        limit = f"at most {n} parameter{'s' * (n > 1)}" if n else "no parameters"
+        raise ValueError(f"the {name} kernel takes {limit}, got {text.strip()!r}")
     parameters = {key: p.default for key, p in family.parameters.items()}
     for (key, parameter), argument in zip(
         family.parameters.items(), numbers, strict=False

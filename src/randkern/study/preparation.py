@@ -1,14 +1,20 @@
 """Prepares data sets as arrays on which kernels are compared."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+import randkern
+
 from .._sklearn import safe_indexing
-from ..tabular import TabularEncoder
 from .splitting import Splitting
+
+if TYPE_CHECKING:
+    from ..tabular.encoder import TabularEncoder
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -64,10 +70,12 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         splitting = splitting.take(rows[0])
     encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
-        X_train, X_test = np.asarray(X_train), np.asarray(X_test)
+        X_train = np.asarray(X_train)
+        X_test = np.asarray(X_test)
     else:
-        encoder = TabularEncoder().fit(X_train)
-        X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
+        encoder = randkern.TabularEncoder().fit(X_train)
+        X_train = encoder.transform(X_train)
+        X_test = encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
         X_train,
@@ -87,11 +95,15 @@ def _described(encoder: TabularEncoder) -> str:
     columns = encoder.columns_
     categories = np.unique(columns[np.isin(columns, encoder._categories)])
     width = int(np.isin(columns, categories).sum())
-    n_numbers, n_missing = len(encoder._varying), len(encoder._missing)
+    n_numbers = len(encoder._varying)
+    n_missing = len(encoder._missing)
     constant = encoder.n_features_in_ - len(np.unique(columns))
     parts = [
         (n_numbers, f"{n_numbers} numeric, standardised"),
-        (n_missing, f"{n_missing} of them with missing values, told by a column"),
+        (
+            n_missing,
+            f"{n_missing} of them with missing values, marked by an indicator column",
+        ),
         (len(categories), f"{len(categories)} categorical, one-hot ({width})"),
         (constant, f"{constant} constant, left out"),
     ]

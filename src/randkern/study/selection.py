@@ -152,7 +152,9 @@ class _Evaluator:
         splitting: Splitting,
         n_features: int | None,
     ) -> None:
-        self.choice, self.alpha = choice, alpha
+        self.choice = choice
+        self.X = X
+        self.alpha = alpha
         if task == "classification":
             targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
         else:
@@ -181,7 +183,8 @@ class _Evaluator:
         """Return penalties and the mean squared errors over all splits."""
         if value in self.tried:
             return self.tried[value]
-        kernel, alphas = self.choice.build(value), np.array([self.alpha])
+        kernel = self.choice.build(value)
+        alphas = np.array([self.alpha])
         if self.alpha is None:
             diagonal = float(np.mean(kernel.diag(self.rows.X[self.splits[0][0]])))
             alphas = _ALPHAS * (diagonal if diagonal > 0 else 1.0)
@@ -193,10 +196,16 @@ class _Evaluator:
         self.tried[value] = alphas, total / self.n_validation_rows
         return self.tried[value]
 
-    def _search(
-        self, kernel: Any, alphas: NDArray[np.float64]
-    ) -> DualSearch | PrimalSearch:
-        rows = self.rows
+    def _path(
+        self,
+        kernel: Any,
+        training: NDArray[np.intp],
+        held_out: NDArray[np.intp],
+        alphas: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        X = self.X[training]
+        Y = self.targets[training]
+        X_new = self.X[held_out]
         if self.size is None:
             return DualSearch(kernel(rows.X).astype(np.float64), rows, alphas, True)
         training = rows.X[self.splits[0][0]]
@@ -221,7 +230,9 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
             exponents.append(best + 1.0)
         best = min(exponents, key=loss)
     best = min((best, best - 0.5, best + 0.5), key=loss)
-    left, middle, right = loss(best - 0.5), loss(best), loss(best + 0.5)
+    left = loss(best - 0.5)
+    middle = loss(best)
+    right = loss(best + 0.5)
     curvature = left - 2 * middle + right
     if curvature > 0:
         # At most half a step away, as the middle is the lowest of the three.

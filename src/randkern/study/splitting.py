@@ -92,7 +92,8 @@ class Splitting:
             if first == times[0]:
                 first = times[times > first][0]
             is_late = self.time >= first
-            training, others = np.flatnonzero(~is_late), np.flatnonzero(is_late)
+            training = np.flatnonzero(~is_late)
+            others = np.flatnonzero(is_late)
             described = f"the last {len(others):,} rows in time"
         if n_training is not None and len(training) > n_training:
             chosen = np.random.default_rng(seed).permutation(training)
@@ -127,7 +128,8 @@ class Splitting:
 def _random_rows(
     y: NDArray[Any], task: str, size: float, seed: int, n_training: int | None
 ) -> tuple[Rows, Rows, str]:
-    n, stratified = len(y), task == "classification"
+    n = len(y)
+    stratified = task == "classification"
     if stratified:
         counts = np.unique(y, return_counts=True)[1]
         few = int(n * size) if size < 1 else int(size)

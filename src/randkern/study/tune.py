@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import randkern
 
 from .._extras import import_extra
 from .._validation import check_count, check_positive
-from .deadline import Deadline, operations_of
+from .deadline import Deadline
 from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .metrics import metric_of
@@ -32,6 +33,8 @@ _MULTIPLES = {
     "bias": (0.0, 1 / 16, 1 / 4, 1.0, 4.0, 16.0),
 }
 _HELD_OUT_SHARE = 0.25
+# In place of a setting of a kernel that has fewer than others; None is a setting.
+_NO_MORE: Any = object()
 
 
 def tune(
@@ -47,6 +50,7 @@ def tune(
     n_trials: int | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    began: float | None = None,
     random_state: int = 0,
     metric: str | None = None,
     progress: Progress | None = None,
@@ -70,9 +74,10 @@ def tune(
     where larger values are better it is minus the value. Leave-one-out has no
     probabilities: the log loss, and the AUC of more than two classes, are refused. Fits
     that would exceed `memory_limit` are recorded as skipped; so are settings, except
-    for the first, that at the pace of the one before would end after `time_limit`
-    seconds. Every kernel has an equal share of the time that is left, and the middle of
-    a grid comes first.
+    for the first, that by the time of the one before would leave less than that for the
+    final fit of each kernel before `time_limit` seconds are over, which count from
+    `began`, a time by `time.perf_counter`, or from the call. Kernels take turns, and
+    values in the middle of a grid come first.
 
     The results, which are JSON-compatible, have ``records`` (``kernel``,
     ``hyperparameters``, ``validation_error``), ``settings`` (one per decomposition:
@@ -102,26 +107,16 @@ def tune(
         "random_state": random_state,
         "metric": metric,
     }
-    search = _Search(dataset, grid, options, progress)
-    settings = [(choice, search.settings_of(choice)) for choice in choices]
-    search.total = sum(1 + n for _, (n, _) in settings)
-    for index, (choice, (_, values)) in enumerate(settings):
-        search.compile([search.ridge_of(choice.build(1.0), search=True)])
-        part = deadline.part(len(settings) - index)
-        for value in values:
-            search.score(choice, value, part)
-        search.conclude(choice)
-    if n_trials is None:  # in the order of the grid
-        for entries in (search.settings, search.records):
-            entries.sort(key=partial(_place, choices))
-    search.step("done")
+    search = _Search(dataset, grid, options, Deadline(time_limit, began), progress)
+    baselines = search.baselines({"hyperparameters": {}})
+    search.run(choices)
     arguments = {"kernels": [choice.label for choice in choices]}
     results = search.results(
         "tune",
         arguments | asdict(grid) | options,
         settings=search.settings,
         best=search.best,
-        baselines=search.baselines({"hyperparameters": {}}),
+        baselines=baselines,
     )
     results["dataset"]["validation"] = search.described
     return results
@@ -196,10 +191,12 @@ class _Search(Fits):
         dataset: Any,
         grid: Grid,
         options: dict[str, Any],
+        deadline: Deadline,
         progress: Progress | None,
     ) -> None:
         super().__init__(dataset, options["memory_limit"], progress)
         self.grid = grid
+        self.deadline = deadline
         self.options = options
         self.metric = metric_of(options["metric"], self.data.task)
         n_classes = len(np.unique(self.data.y_train))
@@ -213,12 +210,14 @@ class _Search(Fits):
         self.splits, self.described = self._splits()
         self.settings: list[dict[str, Any]] = []
         self.best: dict[str, dict[str, Any]] = {}
-        # Smallest error of the last setting, None if it was skipped.
-        self.least_error: float | None = None
+        # By kernel, the smallest error of its last setting, None if it was skipped.
+        self.least_error: dict[str, float | None] = {}
 
     def _splits(self) -> tuple[list[Any] | None, str]:
         """Return training and validation rows, None for leave-one-out, and a name."""
-        y, task, seed = self.data.y_train, self.data.task, self.options["random_state"]
+        y = self.data.y_train
+        task = self.data.task
+        seed = self.options["random_state"]
         validation, splitting = self.options["validation"], self.data.splitting
         if validation == "loo":
             folds = splitting.dependent_folds(len(y))
@@ -240,23 +239,27 @@ class _Search(Fits):
         return splits, f"{len(splits)} folds"
 
     def settings_of(self, choice: KernelChoice) -> tuple[int, Iterable[float | None]]:
-        """Return the number of settings to try, and these: the grid's, or Optuna's."""
+        """Return the number of settings to try, and these: the grid's, or Optuna's.
+
+        The middle of the grid comes first, as the more likely.
+        """
         n_trials = self.options["n_trials"]
         values = self.grid.values(choice, self.data.X_train)
         if n_trials is None or choice.opens is None:
-            # From the middle outwards, so that a deadline cuts the ends.
             middle = (len(values) - 1) / 2
-            order = sorted(range(len(values)), key=lambda index: abs(index - middle))
-            return len(values), [values[index] for index in order]
+            order = sorted(range(len(values)), key=lambda at: abs(at - middle))
+            return len(values), [values[at] for at in order]
         positive = [value for value in values if value]
         if not positive or positive[0] == positive[-1]:
             raise ValueError(
                 f"trials need at least two positive values of {choice.opens} for "
                 f"{choice.label}, got {values}"
             )
-        return n_trials, self._proposals(choice.opens, positive[0], positive[-1])
+        return n_trials, self._proposals(choice, positive[0], positive[-1])
 
-    def _proposals(self, opens: str, low: float, high: float) -> Iterator[float]:
+    def _proposals(
+        self, choice: KernelChoice, low: float, high: float
+    ) -> Iterator[float]:
         """Yield what Optuna proposes between two values, without its log."""
         optuna = import_extra("optuna", "a search by trials", "tune")
         verbosity = optuna.logging.get_verbosity()
@@ -266,30 +269,30 @@ class _Search(Fits):
             study = optuna.create_study(sampler=sampler)
             for _ in range(self.options["n_trials"]):
                 trial = study.ask()
-                yield trial.suggest_float(opens, low, high, log=True)
+                yield trial.suggest_float(choice.opens, low, high, log=True)
                 failed = optuna.trial.TrialState.FAIL
-                state = failed if self.least_error is None else None
-                study.tell(trial, self.least_error, state)
+                error = self.least_error[choice.label]
+                study.tell(trial, error, failed if error is None else None)
         finally:
             optuna.logging.set_verbosity(verbosity)
 
-    def score(
-        self, choice: KernelChoice, value: float | None, deadline: Deadline
-    ) -> None:
-        """Add the records of one setting of a kernel, or why it was skipped."""
+    def score(self, choice: KernelChoice, value: float | None, *, n_final: int) -> None:
+        """Add the records of one setting of a kernel, or why it was skipped.
+
+        `n_final` fits follow all settings.
+        """
         doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
         self.step(choice.label + doing)
+        named = choice.hyperparameters(value, 1.0)
+        del named["alpha"]
+        self.least_error[choice.label] = None
+        reason = self.deadline.reason_to_skip(1 + n_final)
+        if self.settings and reason is not None:  # one is never skipped
+            self.skip({"kernel": choice.label, "hyperparameters": named}, reason)
+            return
         penalties = self.grid.penalties(choice, self.data.X_train)
         cells = [(s, a, _penalty(s, a)) for s in self.grid.scales for a in penalties]
         distinct = sorted({penalty for *_, penalty in cells})
-        named = choice.hyperparameters(value, 1.0)
-        del named["alpha"]
-        self.least_error = None
-        operations = operations_of(len(self.data.X_train), self.options["n_components"])
-        reason = deadline.reason_to_skip(operations) if self.records else None
-        if reason is not None:
-            self.skip({"kernel": choice.label, "hyperparameters": named}, reason)
-            return
         model = self.ridge_of(choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
@@ -300,8 +303,8 @@ class _Search(Fits):
         seconds = self._fitted(model, choice, named)
         if seconds is None:
             return
-        self.least_error = -model.best_score_
-        deadline.note(operations, seconds)
+        self.deadline.note(1, seconds)
+        self.least_error[choice.label] = -model.best_score_
         self.settings.append(
             {
                 "kernel": choice.label,
@@ -319,6 +322,38 @@ class _Search(Fits):
             }
             for s, a, penalty in cells
         )
+
+    def run(self, choices: Sequence[KernelChoice]) -> None:
+        """Score all settings of kernels for which there is time, then the best ones.
+
+        The kernels take turns, so that a time limit leaves settings of each.
+        """
+        settings = [self.settings_of(choice) for choice in choices]
+        self.total = sum(1 + n for n, _ in settings)
+        self.compile(
+            self.ridge_of(choice.build(1.0), search=True) for choice in choices
+        )
+        turns = zip_longest(*(values for _, values in settings), fillvalue=_NO_MORE)
+        for turn in turns:
+            for choice, value in zip(choices, turn, strict=True):
+                if value is not _NO_MORE:
+                    self.score(choice, value, n_final=len(choices))
+        self.sort(choices)
+        for choice in choices:
+            self.conclude(choice)
+        self.step("done")
+
+    def sort(self, choices: Sequence[KernelChoice]) -> None:
+        """Sort records and settings by kernels as asked for, and by their values."""
+        opens = {choice.label: choice.opens for choice in choices}
+
+        def key(record: Mapping[str, Any]) -> tuple[int, float]:
+            label = record["kernel"]
+            value = record["hyperparameters"].get(opens[label], 0.0)
+            return list(opens).index(label), value
+
+        self.records.sort(key=key)
+        self.settings.sort(key=key)
 
     def conclude(self, choice: KernelChoice) -> None:
         """Fit the best setting of a kernel on all training rows, and score it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from numbers import Real
 from typing import Any, ClassVar
@@ -18,27 +18,26 @@ from randkern._sklearn import (
     StrOptions,
     check_sample_weight,
     num_samples,
-    safe_indexing,
 )
 from randkern._tables import count_missing, objects_of
 from randkern._validation import check_has_targets
-from randkern._warnings import ignoring, warn
+from randkern._warnings import warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.effects import ColumnEffects
-from randkern.tabular.encoder import checked_table, encoder_to_arrays
+from randkern.tabular.encoder import checked_table
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import MAX_VALIDATION, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
-from randkern.tabular.search import Trial
+from randkern.tabular.rows import Rows, Table, are_equal
 from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import Stage, Work, encoding_seconds, text_seconds
+from randkern.tabular.work import Stage, Work, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _MIN_WEIGHT = 1e-100
@@ -46,80 +45,6 @@ _MIN_WEIGHT = 1e-100
 _MAX_SEARCHED = 10_000
 # The share of the time limit that importances may take when they are first read.
 _IMPORTANCES_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Checked rows with labels or targets, and whether positive weights differ.
-
-    `folds` are those of rows that depend on each other, and `unit` is what the weights
-    have been divided by.
-    """
-
-    X: Any
-    y: np.ndarray
-    weight: np.ndarray
-    weighted: bool
-    folds: Folds | None = None
-    unit: float = 1.0
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def take(self, rows: np.ndarray) -> Rows:
-        X = safe_indexing(self.X, rows)
-        folds = None if self.folds is None else self.folds.take(rows)
-        y, weight = self.y[rows], self.weight[rows]
-        return replace(self, X=X, y=y, weight=weight, folds=folds)
-
-    def used(self, name: str) -> Rows:
-        """Return the rows with positive weight; raise if an estimator needs more."""
-        used = np.flatnonzero(self.weight)
-        if len(used) < 2:
-            raise ValueError(
-                f"{name} needs at least 2 rows with positive weight, "
-                f"got n_samples = {len(used)}."
-            )
-        return self if len(used) == len(self) else self.take(used)
-
-    def merged(self, work: Work) -> Rows:
-        """Merge copies of a row in a fold and sum their weights.
-
-        Otherwise the leave-one-out errors of copies would be too small.
-        """
-        if len(self) > MAX_FACTORISED:
-            return self
-        if not self.weighted and are_different(self.X):
-            return self
-        encoder = encoder_to_arrays("standard")
-        with ignoring(UserWarning):  # a later fit warns
-            encoder.fit(self.X, sample_weight=self.weight)
-        sizes = encoder.n_features_in_, len(encoder.columns_)
-        work.charge(encoding_seconds(len(self), *sizes))
-        U = encoder.transform(self.X)
-        if self.folds is not None:
-            U = np.column_stack([U, self.folds.codes])
-        different = different_rows(U, self.y, self.weight)
-        if different is None or (len(different[0]) == len(self) and not self.weighted):
-            return self
-        rows, weight = different
-        return replace(self.take(rows), weight=weight)
-
-    def normalised(self) -> Rows:
-        """Return rows whose weights have mean 1."""
-        unit = float(self.weight.mean())
-        return replace(self, weight=self.weight / unit, unit=unit)
-
-    @property
-    def counts(self) -> np.ndarray | None:
-        """The weights for encoders, which repeat rows; None if they are equal."""
-        equal = not self.weighted and are_equal(self.weight)
-        return None if equal else self.unit * self.weight
-
-
-def are_equal(weight: np.ndarray) -> bool:
-    """Return whether all weights are equal: they fit what none fit."""
-    return bool((weight == weight[0]).all())
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):

@@ -125,7 +125,7 @@ def _scores_help(
     n_levels, n_all = sum(counts.values()), len(rows)
     rows = stream.child("scores").generator().permutation(rows)[:n]
     work.charge(seconds(len(rows)))
-    some, y = safe_indexing(X, rows), np.asarray(y)[rows]
+    sample, y = safe_indexing(X, rows), np.asarray(y)[rows]
     weight = np.ones(len(rows)) if weight is None else weight[rows]
     weight = weight / weight.mean()
     Y = codes_of_targets(y, classes, len(rows))
@@ -134,7 +134,7 @@ def _scores_help(
     errors = np.zeros((2, len(_PENALTIES), len(rows)))
     for known, held in folds.splits():
         encoder = CategoryScores(list(counts), classes=classes)
-        table, others = safe_indexing(some, known), safe_indexing(some, held)
+        table, others = safe_indexing(sample, known), safe_indexing(sample, held)
         targets = Y[known], Y[held], weight[known]
         errors[0][:, held] = _squares(table, others, *targets)
         table = encoder.fit_transform(table, y[known], weight[known], folds.take(known))

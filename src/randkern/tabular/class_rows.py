@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from randkern._random import Stream
-from randkern.tabular.base import Rows
 from randkern.tabular.exact_logistic import all_seconds
+from randkern.tabular.fit_plan import MAX_ITERATED
 from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
 from randkern.tabular.logistic import logistic_seconds
-from randkern.tabular.model import MAX_ITERATED, Table
+from randkern.tabular.rows import Rows, Table
 from randkern.tabular.work import Work, largest
 
 # With more rows, landmarks replace the exact kernel, or products its factor.

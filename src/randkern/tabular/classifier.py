@@ -17,7 +17,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular, are_equal
+from randkern.tabular.base import Tabular
 from randkern.tabular.class_rows import (
     MIN_LANDMARKS,
     RowSplit,
@@ -28,6 +28,7 @@ from randkern.tabular.class_rows import (
     split_rows,
     table_of,
 )
+from randkern.tabular.combine import blend_probabilities, mean_log_loss
 from randkern.tabular.exact_logistic import fit_all_rows
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
@@ -50,22 +51,12 @@ from randkern.tabular.logistic import (
     refitted,
     with_constant,
 )
-from randkern.tabular.model import (
-    Member,
-    Table,
-    TabularModel,
-    fit_quietly,
-    normalised,
-)
-from randkern.tabular.parts import (
-    Part,
-    blend_probabilities,
-    fitted_part,
-    mean_log_loss,
-    strength,
-)
+from randkern.tabular.members import Member, fit_quietly, normalised
+from randkern.tabular.model import TabularModel
+from randkern.tabular.parts import Part, fitted_part, strength
 from randkern.tabular.refits import Refit, is_refitted, refits_of
-from randkern.tabular.search import Trial
+from randkern.tabular.rows import Rows, Table, are_equal
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,

@@ -12,7 +12,7 @@ from randkern.kernels import Laplacian, Sum
 from randkern.tabular.folds import Folds
 from randkern.tabular.learning import relearned
 from randkern.tabular.leave_one_out import inverse, log_loss, log_squares
-from randkern.tabular.search import Trial
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Work
 
 __all__ = ["ColumnEffects"]
@@ -122,8 +122,8 @@ class ColumnEffects:
         most = _VALUES / (len(self.parts) * width)
         n = len(self.Y)
         m = int(np.clip(most / (_HALVINGS * n), _MIN_CHANGED, _MAX_CHANGED))
-        each = max(n * m, _VALUES_OF_A_CHANGE)
-        n_halvings = int(np.clip(most / each, 1, _HALVINGS))
+        size = max(n * m, _VALUES_OF_A_CHANGE)
+        n_halvings = int(np.clip(most / size, 1, _HALVINGS))
         return min(n, max(int(most / m), _MIN_ROWS)), n_halvings, min(m, n)
 
     def _learned(

@@ -281,14 +281,14 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """Raise or warn for columns that have values, but none known."""
         rare_of = getattr(self._one_hot, "infrequent_categories_", None)
         for at, known in enumerate(self._one_hot.categories_):
-            found = {value for value in objects[:, at] if value is not None}
+            observed = {value for value in objects[:, at] if value is not None}
             present = {value for value in known if value is not None}
-            if not found or not present or not found.isdisjoint(present):
+            if not observed or not present or not observed.isdisjoint(present):
                 continue
             name = self._name(self._categories[at])
             types, known_types = (
                 " and ".join(sorted({type(value).__name__ for value in values}))
-                for values in (found, present)
+                for values in (observed, present)
             )
             if types != known_types:
                 raise ValueError(
@@ -299,7 +299,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if rare is None or len(rare) < len(known):  # else, the column is ignored
                 warn(
                     f"column {name!r} holds no value that is known from the fit: "
-                    f"{_nearest(sorted(found)[0], sorted(present))}",
+                    f"{_nearest(sorted(observed)[0], sorted(present))}",
                     UserWarning,
                 )
 
@@ -387,13 +387,16 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     UserWarning,
                 )
                 return np.full(len(column), np.nan)
-            found = objects_of(column)
+            objects = objects_of(column)
             if all(
-                value is None or isinstance(value, (bool, np.bool_)) for value in found
+                value is None or isinstance(value, (bool, np.bool_))
+                for value in objects
             ):
                 # In pandas, booleans with missing values and empty columns are objects.
-                return np.array([np.nan if value is None else value for value in found])
-            days = _days_of_dates(name, found)
+                return np.array(
+                    [np.nan if value is None else value for value in objects]
+                )
+            days = _days_of_dates(name, objects)
             if is_numeric(days):
                 return days.to_numpy()
             raise ValueError(
@@ -447,7 +450,7 @@ def _days_of_dates(name: str, values: np.ndarray) -> Any:
 
 def _nearest(value: Any, known: list[Any]) -> str:
     """Describe an unknown category, and the known one that resembles it most."""
-    texts = {str(each).strip().casefold(): each for each in known}
+    texts = {str(value).strip().casefold(): value for value in known}
     close = difflib.get_close_matches(str(value).strip().casefold(), texts, n=1)
     if close:
         return f"{value!r}, of which {texts[close[0]]!r} is the nearest known"
@@ -497,8 +500,8 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     )
     if not weight.any():
         raise ValueError("sample_weight is zero for all rows.")
-    whole = np.array_equal(weight, np.round(weight))
-    if not whole or weight.sum() > _MAX_REPEATED:
+    are_integers = np.array_equal(weight, np.round(weight))
+    if not are_integers or weight.sum() > _MAX_REPEATED:
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.

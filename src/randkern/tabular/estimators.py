@@ -15,25 +15,22 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular, are_equal
+from randkern.tabular.base import Tabular
+from randkern.tabular.combine import blend
+from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
+from randkern.tabular.fit_plan import MAX_FACTORISED, plan_of
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
-from randkern.tabular.model import (
-    MAX_FACTORISED,
-    VALIDATION_ROWS,
-    Member,
-    Table,
-    TabularModel,
-    fit_ridge,
-    normalised,
-    plan_of,
-)
+from randkern.tabular.members import Member, normalised
+from randkern.tabular.model import TabularModel
 from randkern.tabular.refits import Refit, is_refitted, refits_of
-from randkern.tabular.search import NOISELESS, Trial, blend
+from randkern.tabular.rows import Rows, Table, are_equal
+from randkern.tabular.search import NOISELESS
 from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,
@@ -73,7 +70,7 @@ class _Split:
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
     not fitted, their number, and how many of the others are. Rows that depend on each
     other are evaluated by rows `apart`. In time, these are the last ones, and the
-    `whole` is fitted in the end. `evaluation` has the residuals of rows that fits of
+    `final` is fitted in the end. `evaluation` has the residuals of rows that fits of
     many rows do not know.
     """
 
@@ -83,7 +80,7 @@ class _Split:
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
-    whole: Rows | None = None
+    final: Rows | None = None
     evaluation: FitOfMany | None = None
 
     @property
@@ -362,7 +359,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
         most = most_in_cells(_MIN_FIT_SHARE * work.limit)
-        apart = whole = None
+        apart = final = None
         if rows.folds is None:
             fitted = np.arange(n)
             if n > most:
@@ -377,7 +374,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             fitted, held = fitted[:most], held[:VALIDATION_ROWS]
             apart = replace(rows.take(held), folds=rows.folds.among(held))
             if rows.folds.is_forward:
-                whole = rows.take(np.append(fitted, held)).normalised()
+                final = rows.take(np.append(fitted, held)).normalised()
         n_left = n - len(fitted)
         return _Split(
             rows.take(fitted).normalised() if n_left else rows.normalised(),
@@ -386,7 +383,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             len(fitted),
             held_out=(seed, n_left, len(fitted)) if n_left else None,
             apart=apart,
-            whole=whole,
+            final=final,
         )
 
     def _chosen(
@@ -476,11 +473,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         apart = None
         if split.apart is not None:
             apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        part = stage if split.whole is None else stage.part(stage.left / 2)
-        found = fit_many(trials, table, apart, learning, weighted, stream, part)
-        pairs, split = found.pairs, replace(split, evaluation=found)
-        if split.whole is not None:
-            rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+        part = stage if split.final is None else stage.part(stage.left / 2)
+        fits = fit_many(trials, table, apart, learning, weighted, stream, part)
+        pairs, split = fits.pairs, replace(split, evaluation=fits)
+        if split.final is not None:
+            rows = Table(split.final.X, split.final.y, split.final.weight)
             pairs = fit_again(pairs, rows, learning, weighted)
             split = replace(split, n_fitted=len(rows), held_out=None)
         return pairs, split
@@ -522,8 +519,8 @@ class TabularRegressor(RegressorMixin, Tabular):
             rows, y = first.rows_of(known.X), known.y
             weight, folds = known.weight, known.folds
         else:
-            rows = first.fit.X[first.fit.judged]
-            places = learning.order[first.fit.judged]
+            rows = first.fit.X[first.fit.evaluated]
+            places = learning.order[first.fit.evaluated]
             y, weight = split.rows.y[places], split.rows.weight[places]
             folds, codes = split.rows.folds, first.fit.folds
             folds = None if folds is None else folds.take(places)

@@ -13,6 +13,7 @@ from scipy.special import expit
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern.models.dual_logistic import DualLogistic, DualWeights
+from randkern.tabular.combine import mean_log_loss
 from randkern.tabular.learning import Learning, descended
 from randkern.tabular.local import learned_in_cells
 from randkern.tabular.logistic import (
@@ -22,15 +23,10 @@ from randkern.tabular.logistic import (
     logistic,
     with_constant,
 )
-from randkern.tabular.model import (
-    MEMORY_LIMIT,
-    Member,
-    Table,
-    fit_quietly,
-    stopping,
-)
-from randkern.tabular.parts import Part, mean_log_loss, strength
-from randkern.tabular.search import Trial
+from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
+from randkern.tabular.parts import Part, strength
+from randkern.tabular.rows import Table
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import RATE, Stage, gram_seconds
 
 # Divisors of the penalty that few rows have chosen, and the most rows that choose one.

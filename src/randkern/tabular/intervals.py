@@ -96,11 +96,11 @@ class Spread:
         n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
         n = min(n, len(sizes))
         work.charge(seconds(n))
-        some = slice(0, n)
-        known, X = sizes[some], np.asarray(rows[some], dtype=np.float64)
+        sample = slice(0, n)
+        known, X = sizes[sample], np.asarray(rows[sample], dtype=np.float64)
         reach = _REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
-        mean = np.log(np.average(known, axis=0, weights=weight[some]).clip(1e-300))
-        codes = encoder.transform(predictions[some])
+        mean = np.log(np.average(known, axis=0, weights=weight[sample]).clip(1e-300))
+        codes = encoder.transform(predictions[sample])
         alike = cls(X, codes, encoder, None, mean, reach)
         targets = np.log(known + _SMALLEST * np.exp(mean))
         part = None if folds is None else folds.take(np.arange(n))
@@ -110,7 +110,7 @@ class Spread:
         best, gain = alike, 0.0
         penalties = _PENALTIES if known.any(axis=0).all() else ()
         for penalty in penalties:
-            rows_out = left_out(gram, penalty / weight[some], targets, part)
+            rows_out = left_out(gram, penalty / weight[sample], targets, part)
             if rows_out is None:
                 continue
             guessed = np.exp(targets[out] - rows_out.residuals)
@@ -119,7 +119,7 @@ class Spread:
             least = better.mean() - better.std() / np.sqrt(len(out))
             if least > gain:
                 gain, own[out] = least, unit * guessed
-                dual, intercept = _ridge(gram, penalty / weight[some], targets)
+                dual, intercept = _ridge(gram, penalty / weight[sample], targets)
                 best = cls(X, codes, encoder, dual, intercept + np.log(unit), reach)
         if best.dual is not None and len(sizes) > n:
             own[n:] = best.at(rows[n:], predictions[n:])

@@ -72,12 +72,12 @@ class Suspicion:
 class _Column:
     """A column as an array, and its numbers if it has some.
 
-    `is_whole` is set for columns of texts and of whole numbers.
+    `is_integral` is set for columns of texts and of whole numbers.
     """
 
     name: str
     keys: np.ndarray
-    is_whole: bool
+    is_integral: bool
     values: np.ndarray | None
     is_date: bool = False
 
@@ -153,7 +153,7 @@ def suspected_leakage(
     >>> patient = r.integers(30, size=300)
     >>> X = pd.DataFrame({"dose": r.normal(size=300), "patient": patient})
     >>> y = X["dose"] + 5 * r.normal(size=30)[patient]
-    >>> [found.columns for found in suspected_leakage(X, y, "regression")]
+    >>> [leak.columns for leak in suspected_leakage(X, y, "regression")]
     [('patient',)]
     """
     y = np.asarray(y)
@@ -211,15 +211,15 @@ def _read(name: str, column: Any, is_date: bool) -> _Column:
         texts = np.array(["" if value is None else str(value) for value in objects])
         return _Column(name, texts, True, None)
     present = values[np.isfinite(values)]
-    whole = bool((present == np.floor(present)).all()) and not is_date
-    return _Column(name, values, whole, values, is_date)
+    integral = bool((present == np.floor(present)).all()) and not is_date
+    return _Column(name, values, integral, values, is_date)
 
 
 # -- groups ----------------------------------------------------------------------------
 
 
 def _names_groups(column: _Column, targets: _Targets) -> bool:
-    if not column.is_whole or not column.repeats(_ROWS_PER_GROUP):
+    if not column.is_integral or not column.repeats(_ROWS_PER_GROUP):
         return False
     n, m = len(column.codes), column.n_distinct
     if m < _MIN_GROUPS:
@@ -311,7 +311,7 @@ def _determined(columns: list[_Column], targets: _Targets) -> list[Suspicion]:
         if _determines(column, targets) or _is_monotone(column, targets)
     ]
     if targets.numbers is not None:
-        known = {found.columns for found in single}
+        known = {leak.columns for leak in single}
         numeric = [
             column
             for column in columns
@@ -340,9 +340,9 @@ def _of_target(names: tuple[str, ...], how: str) -> Suspicion:
 
 def _is_function(codes: np.ndarray, m: int, y: np.ndarray) -> bool:
     """Return whether rows with equal codes, 0 to m − 1, have equal targets."""
-    one_of_each = np.zeros(m, dtype=y.dtype)
-    one_of_each[codes] = y
-    return np.array_equal(one_of_each[codes], y)
+    representative = np.zeros(m, dtype=y.dtype)
+    representative[codes] = y
+    return np.array_equal(representative[codes], y)
 
 
 def _determines(column: _Column, targets: _Targets) -> bool:
@@ -394,15 +394,15 @@ def _pairs(columns: list[_Column], y: np.ndarray) -> Iterator[Suspicion]:
 
 def _combinations(columns: list[_Column], y: np.ndarray) -> list[Suspicion]:
     """Return columns whose linear combinations, or products of powers, are y."""
-    found: dict[tuple[str, ...], str] = {}
+    relations: dict[tuple[str, ...], str] = {}
     values = {c.name: c.values for c in columns[:_MAX_COLUMNS] if c.values is not None}
     for names in _linear(values, y):
-        found.setdefault(names, ", as a linear combination")
+        relations.setdefault(names, ", as a linear combination")
     positive = {name: np.log(x) for name, x in values.items() if x.min() > 0}
     if y.min() > 0 and positive:
         for names in _linear(positive, np.log(y)):
-            found.setdefault(names, ", as a product of powers")
-    return [_of_target(names, how) for names, how in found.items()]
+            relations.setdefault(names, ", as a product of powers")
+    return [_of_target(names, how) for names, how in relations.items()]
 
 
 def _linear(values: dict[str, np.ndarray], y: np.ndarray) -> Iterator[tuple[str, ...]]:

@@ -15,10 +15,12 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
-from randkern.tabular.model import Table, adapted
-from randkern.tabular.search import KernelSearch, Trial
+from randkern.tabular.rows import Table
+from randkern.tabular.search import KernelSearch
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import (
     Stage,
     Work,
@@ -205,8 +207,8 @@ class Learning:
         if m < _ADAPTED_SHARE * trial.n_rows or stage.over:
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        some = self.encoded_table(trial, self.table.take(self.order[:m]))
-        kernel, alpha = adapted(trial.kernel, trial.alpha, some, stage, self.loss)
+        sample = self.encoded_table(trial, self.table.take(self.order[:m]))
+        kernel, alpha = adapted(trial.kernel, trial.alpha, sample, stage, self.loss)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def compared(

@@ -236,11 +236,13 @@ class _PeriodsOut:
             ones = self.ones[:start]
             mean = (ones * z[:start]).sum(axis=0) / float((ones**2).sum())
             dual[:start] = self._solved_back(z[:start] - ones * mean)
-            here = slice(start, stop)
-            E[here] = self.factor[here, here] @ (z[here] - self.ones[here] * mean)
+            period = slice(start, stop)
+            E[period] = self.factor[period, period] @ (
+                z[period] - self.ones[period] * mean
+            )
             known = (sizes[:start] * abs(dual[:start])).sum(axis=0)
-            E[here] = np.copysign(
-                np.hypot(E[here], _EPS * sizes[here] * known), E[here]
+            E[period] = np.copysign(
+                np.hypot(E[period], _EPS * sizes[period] * known), E[period]
             )
         residuals = np.empty((n, k))
         residuals[order] = E
@@ -253,13 +255,13 @@ class _PeriodsOut:
 
     def weights_of_change(self, slopes: np.ndarray) -> np.ndarray:
         n, k = len(self.order), slopes.shape[1]
-        whole = np.zeros((n, k))
-        whole[self.predicted] = slopes
-        whole = whole[self.order]
+        ordered = np.zeros((n, k))
+        ordered[self.predicted] = slopes
+        ordered = ordered[self.order]
         # The derivatives of predictions in the targets of the rows before.
         shares = np.zeros_like(self.duals)
         for share, (start, stop) in zip(shares, self.periods, strict=True):
-            ones, G = self.ones[:start], whole[start:stop]
+            ones, G = self.ones[:start], ordered[start:stop]
             T = self.factor[start:stop, :start].T @ G
             T += ones * ((G.sum(axis=0) - (ones * T).sum(axis=0)) / (ones**2).sum())
             share[:start] = -self._solved_back(T)
@@ -311,8 +313,8 @@ def leave_one_out(
     """
     gram = np.array(kernel._gram(X, None))
     penalty = (alpha + least_penalty(gram.diagonal())) / weight
-    found = left_out(gram, penalty, Y, folds)
-    return None if found is None else found.residuals
+    out = left_out(gram, penalty, Y, folds)
+    return None if out is None else out.residuals
 
 
 @short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
@@ -446,8 +448,8 @@ class LeaveOneOut:
         self.hyper = Hyperparameters(kernel)
         # The shape of a rational quadratic kernel is not learned.
         self.free = np.ones(self.hyper.size, dtype=bool)
-        for (_, attribute), here in self.hyper._slices.items():
-            self.free[here] = attribute != "alpha"
+        for (_, attribute), place in self.hyper._slices.items():
+            self.free[place] = attribute != "alpha"
         self.X, self.ties, self.allowed = X, ties, allowed
         self.weight = weight / weight.mean()
         self.codes, self.loss = Y, loss
@@ -465,9 +467,9 @@ class LeaveOneOut:
         return self._at(theta).kernel
 
     def _at(self, theta: np.ndarray) -> Hyperparameters:
-        whole = self.hyper.theta.copy()
-        whole[self.free] = theta[self.ties]
-        return self.hyper.at(whole)
+        values = self.hyper.theta.copy()
+        values[self.free] = theta[self.ties]
+        return self.hyper.at(values)
 
     def alpha(self, theta: np.ndarray) -> float:
         """Return the penalty, which includes the least one."""
@@ -504,12 +506,12 @@ class LeaveOneOut:
         self, gram: np.ndarray, penalty: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """Return what is minimised, M of its derivative, and the residuals."""
-        found = left_out(gram, penalty, self.Y, self.folds)
-        if found is None:
+        out = left_out(gram, penalty, self.Y, self.folds)
+        if out is None:
             raise np.linalg.LinAlgError("the Gram matrix is not positive.")
-        E, codes = found.residuals, self.codes[self.predicted]
+        E, codes = out.residuals, self.codes[self.predicted]
         value, slopes = self.loss(codes - E, codes, self.weight[self.predicted])
-        return value, found.weights_of_change(slopes), E
+        return value, out.weights_of_change(slopes), E
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise starting from θ; `best` holds the best point found."""

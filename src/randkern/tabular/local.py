@@ -17,8 +17,10 @@ from randkern._random import Stream
 from randkern.models.cells import CellTree, rows_of_cells, scaled_rows
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
-from randkern.tabular.search import KernelSearch, Trial
+from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.rows import Table
+from randkern.tabular.search import KernelSearch
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, cells_seconds, evaluation_seconds, largest
 
 # The least and the largest number of rows of cells from which kernels are learned.

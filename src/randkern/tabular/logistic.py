@@ -12,7 +12,8 @@ from scipy.special import expit, softmax
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic
 from randkern.tabular.leave_one_out import positive_inverse
-from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
+from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.rows import Table
 from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_seconds
 
 MIN_CHANCE = 1e-8
@@ -76,9 +77,11 @@ def all_left_out(
     present = np.unique(encoded.labels)
     if len(present) > 1:
         with suppress(np.linalg.LinAlgError):  # the penalty is too small
-            found = left_out(kernel, C, encoded.X, gram, encoded.labels, encoded.weight)
+            chances = left_out(
+                kernel, C, encoded.X, gram, encoded.labels, encoded.weight
+            )
             P = np.full_like(P, MIN_CHANCE)
-            P[:, present] = found
+            P[:, present] = chances
     return P
 
 

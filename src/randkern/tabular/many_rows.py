@@ -18,19 +18,13 @@ import numpy as np
 from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.solvers import PCG
+from randkern.tabular.combine import blend
+from randkern.tabular.fit_plan import iterating_seconds, iterations_within, plan_of
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells
-from randkern.tabular.model import (
-    MEMORY_LIMIT,
-    Member,
-    Table,
-    fit_quietly,
-    iterating_seconds,
-    iterations_within,
-    plan_of,
-    stopping,
-)
-from randkern.tabular.search import Trial, blend
+from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
+from randkern.tabular.rows import Table
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
 
 # The multiples of the penalty from which a fit of landmarks chooses.

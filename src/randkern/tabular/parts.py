@@ -9,18 +9,10 @@ import numpy as np
 
 from randkern.kernels import Kernel
 from randkern.models import KernelRidgeClassifier
-from randkern.models.calibration import temperature_of
-from randkern.tabular.learning import MAX_MEMBERS
 from randkern.tabular.logistic import logistic
-from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
-from randkern.tabular.search import Trial
-
-# Smallest weight of a part, and number of steps of the weights.
-_MIN_WEIGHT = 0.05
-_BLEND_STEPS = 300
-# The share of the optimism of the learned numbers that the temperature allows for, as
-# their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
+from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.rows import Table
+from randkern.tabular.trials import Trial
 
 
 @dataclass(frozen=True)
@@ -39,52 +31,6 @@ class Part:
     P: np.ndarray
     loss: float
     temperature: float | None = None
-
-
-def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
-    """Return the mean log loss of probabilities (n, k)."""
-    chosen = P[np.arange(len(labels)), labels]
-    losses = -np.log(np.clip(chosen, 1e-15, None))
-    return float(np.average(losses, weights=weight))
-
-
-def blend_probabilities(
-    parts: list[np.ndarray],
-    handicaps: list[float],
-    labels: np.ndarray,
-    weight: np.ndarray,
-    most: int = MAX_MEMBERS,
-) -> tuple[np.ndarray, float]:
-    """Return the weights, with sum 1, and the temperature of smallest log loss.
-
-    At most `most` weights are nonzero; handicaps are added to the losses of parts.
-    """
-    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
-    shares = weight / weight.sum()
-    remaining = np.arange(len(parts))
-    while True:
-        found = _mixture_weights(chances[remaining], shares)
-        is_large = found >= _MIN_WEIGHT
-        is_large[np.argsort(-found, kind="stable")[most:]] = False
-        if is_large.all():
-            break
-        remaining = remaining[is_large]  # and find the best weights without the others
-    weights = np.zeros(len(parts))
-    weights[remaining] = found
-    mean = np.tensordot(weights, np.stack(parts), axes=1)
-    logits = np.log(np.clip(mean, 1e-15, None))
-    of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
-    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
-
-
-def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the weights of least log loss, by the EM algorithm for mixtures."""
-    weights = np.full(len(chances), 1 / len(chances))
-    for _ in range(_BLEND_STEPS):
-        weights = weights * ((chances / (weights @ chances)) @ shares)
-    return weights / weights.sum()
 
 
 def fitted_part(

@@ -24,7 +24,8 @@ import numpy as np
 from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.search import RELEARNING_EVALUATIONS, Trial
+from randkern.tabular.search import RELEARNING_EVALUATIONS
+from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, evaluation_seconds
 
 # A kind of kernel is learned again if that takes at most this share of the budget.
@@ -97,10 +98,10 @@ def _refit(trial: Trial, learning: Learning, stage: Stage) -> Refit | None:
         if learned is None:
             return None
         U, options = learning.sample(learned), (known.Y, known.weight, folds)
-        found = leave_one_out(learned.kernel, learned.alpha, U, *options)
-        if found is None:
+        unknown = leave_one_out(learned.kernel, learned.alpha, U, *options)
+        if unknown is None:
             return None
-        residuals[rows] = found[rows]
+        residuals[rows] = unknown[rows]
         without.append(learned)
     loss, _ = learning.loss(known.Y - residuals, known.Y, known.weight)
     return Refit(trial, folds, tuple(without), residuals, loss)

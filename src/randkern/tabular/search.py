@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from randkern._random import Stream
 from randkern.backend.compiled_loops import working_seconds
@@ -36,6 +35,7 @@ from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_squares,
 )
+from randkern.tabular.trials import Trial, TrialLog, kinds_first, turned
 from randkern.tabular.work import Stage, evaluation_seconds, largest
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
@@ -94,66 +94,6 @@ _MIN_ROWS, _FEWEST_ROWS = 200, 20
 # share of its standard error.
 _PATIENCE = 2
 _RESTART_GAIN = 0.1
-# By how much a fit must reduce the error of a blend, and its smallest weight there.
-_MIN_GAIN = 0.005
-_MIN_WEIGHT = 0.05
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A kernel with its penalty, and its leave-one-out error.
-
-    `error` is the root mean squared error relative to predicting the mean of the
-    targets. With a full metric the kernel takes rows times the matrix `turn`.
-    """
-
-    form: str
-    numbers: str
-    metric: str
-    kernel: Kernel
-    alpha: float
-    error: float
-    n_rows: int
-    seconds: float
-    theta: np.ndarray
-    origin: np.ndarray
-    objective: float
-    turn: np.ndarray | None = None
-
-    @property
-    def kind(self) -> tuple[str, str, str]:
-        """The form, the scaling of numbers and the metric of what starts from it."""
-        return self.form, self.numbers, "diagonal" if self.turn is None else "full"
-
-    def optimism(self, n: int) -> float:
-        """Estimate by how much the leave-one-out log loss of n rows is too small.
-
-        Lengthscales and penalty minimise it, which lowers it by about 1/n per number
-        (Akaike 1974).
-        """
-        return (2 if self.metric == "none" else len(self.theta)) / n
-
-    def turned(self, rows: np.ndarray) -> np.ndarray:
-        """Return encoded rows in the kernel's coordinates."""
-        return turned(rows, self.turn)
-
-
-def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
-    """Return rows times the matrix `turn`, in the same precision."""
-    return rows if turn is None else rows @ turn.astype(rows.dtype)
-
-
-class TrialLog:
-    """All trials of a search in order, each reported, until a callback stops it."""
-
-    def __init__(self, report: Callable[[Trial], bool]):
-        self.report = report
-        self.trials: list[Trial] = []
-        self.stopped = False
-
-    def add(self, trial: Trial) -> None:
-        self.trials.append(trial)
-        self.stopped = self.report(trial) or self.stopped
 
 
 class KernelSearch:
@@ -687,34 +627,3 @@ class KernelSearch:
             refined.append(refine(self.within(self.stage.part(seconds)), trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + trials[len(refined) :]
-
-
-def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
-    """Return first the best of each scaling with a metric, and of each form, first."""
-    firsts = {(trial.numbers, trial.metric): trial for trial in reversed(trials)}
-    forms = {trial.form: trial for trial in reversed(trials)}
-    is_other = [
-        (trial is not firsts[trial.numbers, trial.metric])
-        + (trial is not forms[trial.form])
-        for trial in trials
-    ]
-    return [trials[at] for at in np.argsort(is_other, kind="stable")]
-
-
-def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weights ≥ 0 with sum 1 that minimise the blended residuals.
-
-    The first fit is the best; others are added only if they help.
-    """
-    E = np.stack([part.ravel() for part in residuals], axis=1)
-    size = float(np.linalg.norm(E[:, 0])) or 1.0
-    heavy = 1e3 * size
-    rows = np.vstack([E, np.full(E.shape[1], heavy)])
-    weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
-    alone = np.eye(E.shape[1])[0]
-    if weights.sum() == 0:
-        return alone
-    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
-    weights /= weights.sum()
-    gain = 1 - float(np.linalg.norm(E @ weights)) / size
-    return weights if gain > _MIN_GAIN else alone

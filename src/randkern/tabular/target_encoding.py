@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ Splits = list[tuple[np.ndarray, np.ndarray]]
 _FOLDS = 10
 
 
-class TargetEncoding(TransformerMixin, BaseEstimator):
+class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
     """Base class of encoders that learn scores of columns from targets.
 
     The scores of a column predict the target from it alone. As in

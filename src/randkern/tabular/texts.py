@@ -184,14 +184,14 @@ def _best_penalty(
     Z: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
 ) -> tuple[float, float]:
     """Return the smallest squared error of rows left out, and its penalty."""
-    some = [
+    shorter = [
         (known[:_MAX_COMPARED], held[: _MAX_COMPARED // len(splits)])
         for known, held in splits
     ]
-    out = np.concatenate([held for _, held in some])
+    out = np.concatenate([held for _, held in shorter])
     errors = [
         np.average(
-            (_left_out(Z, Y, weight, alpha, some) - Y)[out] ** 2, 0, weight[out]
+            (_left_out(Z, Y, weight, alpha, shorter) - Y)[out] ** 2, 0, weight[out]
         ).sum()
         for alpha in _ALPHAS
     ]

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.search import Trial
+from randkern.tabular.trials import Trial
 
 # The block of an encoded column, and its category; they do not change between fits.
 Column = tuple[int, str]

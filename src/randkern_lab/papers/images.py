@@ -42,9 +42,8 @@ class Images:
     """An image classification data set, one image per row.
 
     `X_train`, `X_test` are bits (uint8), or angles in [−π/2, π/2] (float32); `shape` is
-    (height, width, channels); `family` ("mnist", "fashion-mnist" or "") selects stored
-    hyperparameters and published numbers; pixels above `threshold` are lit, which was
-    chosen by `threshold_errors` if there are any.
+    (height, width, channels); pixels above `threshold` are lit, which was chosen by
+    `threshold_errors` if there are any.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Images:
     y_train: NDArray[Any]
     X_test: NDArray[Any]
     y_test: NDArray[Any]
-    family: str = ""
     threshold: float = float("nan")
     threshold_errors: Mapping[float, float] = field(default_factory=dict)
 
@@ -129,8 +127,6 @@ def load_binary_images(
         errors = threshold_errors(complete.X_train, complete.y_train)
         threshold = min(errors, key=lambda value: errors[value])
     binarizer = ThresholdBinarizer(threshold).fit(complete.X_train)
-    known = ("mnist", "fashion-mnist")
-    family = next((f for f in known if dataset.name.startswith(f)), "")
     return Images(
         dataset.name,
         dataset.image_shape,
@@ -138,7 +134,6 @@ def load_binary_images(
         complete.y_train,
         binarizer.transform(complete.X_test),
         complete.y_test,
-        family,
         float(threshold),
         errors,
     )

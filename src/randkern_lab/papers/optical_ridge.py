@@ -20,7 +20,7 @@ from these features to the weights.
 Deviations.
 
 - The data are those of ``--data``. The full Fashion-MNIST uses the published
-  hyperparameters, MNIST ours, other data those chosen in the run;
+  hyperparameters, other data those chosen in the run;
   ``--threshold validated`` chooses a threshold other than 10 of 255.
 - ``--projection auto`` draws structured matrices, whose rows are orthogonal in blocks;
   the published ones are independent (``dense``, which takes longer).
@@ -32,14 +32,14 @@ Deviations.
 - The exact kernels ``optical-2-dot`` and ``optical-4-dot`` add the bias to the dot
   product alone, as the published ones; ``optical-2`` and ``optical-4`` add it to the
   norms as well, so that they are the limits of the features.
-- The device is simulated (8 bits, Poisson noise). It runs with the bias and penalty of
-  the simulation (``device-2``, ``device-4``) and with the published ones
-  (``device-2-own``, ``device-4-own``): no bias and, for degrees 2 and 4, twice and once
-  the penalty; ``device-2-new`` is the second published penalty, a tenth.
-  `overtaking` and `device_loss` are those of the own ones. Every D uses the first D
-  outputs of one acquisition per bias: the camera's pixels are independent and
-  identically distributed. :mod:`.optical_device` separates what may cost accuracy.
-- Degree 6 is published up to D = 10,000, without its kernel, and ends there.
+- The device is simulated (8 bits, Poisson noise), with the published parameters: no
+  bias and, for degrees 2 and 4, twice and once the penalty of the simulation
+  (``device-2-own``, ``device-4-own``); ``device-2-new`` is the second published
+  penalty, a tenth. Every D uses the first D outputs of one acquisition: the camera's
+  pixels are independent and identically distributed. :mod:`.optical_device` separates
+  what may cost accuracy.
+- Degree 6 is published up to D = 10,000, without its kernel, and ends there; so do
+  pairs of cosine and sine, which are not published.
 - Seconds are those of this machine. Of a D below the largest of its draw, features are
   computed once more to be timed, and the Gram matrix is timed on 2,048 rows.
 """
@@ -108,9 +108,6 @@ class Options(BinaryImageOptions):
     )
     n_components: tuple[int, ...] = option(
         PUBLISHED_SIZES, "Numbers of features, as published.", quick=(10, 30, 100, 300)
-    )
-    largest: int = option(
-        10_000, "Larger numbers of features are left out; the paper goes to 100,000."
     )
     seeds: int = option(3, "Draws of the features up to D = 10,000.", quick=1)
     curves: tuple[str, ...] = option(
@@ -318,12 +315,7 @@ class OpticalRidge(Experiment):
         for curve in options.curves:
             check_choice("curves", curve, tuple(CURVES))
         resolve_memory_limit(options.memory_limit)  # raises before the work
-        self.sizes = sorted({d for d in options.n_components if d <= options.largest})
-        if not self.sizes:
-            raise ValueError(
-                f"largest = {options.largest:,} leaves out every number of features; "
-                f"expected at least {min(options.n_components):,}"
-            )
+        self.sizes = sorted(set(options.n_components))
         fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
         self.images = load_binary_images(options.data, options.data_dir, fixed)
         self.say("choosing hyperparameters")
@@ -352,8 +344,7 @@ class OpticalRidge(Experiment):
         direct = [d for d in self.sizes if d <= _DIRECT]
         large = [d for d in self.sizes if d > _DIRECT]
         by_computer = [n for n, c in chosen.items() if c.features and not c.device]
-        # One acquisition serves all curves with the same bias.
-        measured = sorted((n for n, c in chosen.items() if c.device), key=self._lit)
+        measured = [n for n, c in chosen.items() if c.device]
         draws = range(options.seed, options.seed + options.seeds)
         for seed in draws if direct else ():
             for name in by_computer:
@@ -403,7 +394,7 @@ class OpticalRidge(Experiment):
         """Fit the counts of one acquisition."""
         setting = self._setting(name)
         degree = setting.build().degree
-        stored = self._acquired(self._lit(name))
+        stored = self._acquired()
         if size > _DIRECT:
             blocks = [stored.blocks(part, size, degree) for part in (0, 1)]
             tests = [block.X for block in blocks[1]]
@@ -493,7 +484,7 @@ class OpticalRidge(Experiment):
     def _setting(self, name: str) -> KernelSetting:
         curve = CURVES[name]
         setting = self.settings[curve.kernel]
-        value = setting.value if curve.bias else 0.0
+        value = 0.0 if curve.device else setting.value
         return replace(setting, value=value, alpha=curve.penalty * setting.alpha)
 
     def _kernel(self, name: str) -> Any:
@@ -503,10 +494,6 @@ class OpticalRidge(Experiment):
         if CURVES[name].dot_bias:
             return DotBiasOptical(kernel.degree, kernel.bias)
         return kernel
-
-    def _lit(self, name: str) -> int:
-        """Return the number of extra bits that a device lights."""
-        return int(self._setting(name).value or 0)
 
     def _trial(
         self,
@@ -531,15 +518,14 @@ class OpticalRidge(Experiment):
         n = X.n_rows if y is None else len(y)
         return {"n_train": n, **trial.record(), **ended(model.solution_)}
 
-    def _acquired(self, bias: int) -> DeviceCounts:
-        """Show all images once for a bias; drop the counts of another bias."""
-        if self.counts is None or self.counts.described["bias"] != bias:
+    def _acquired(self) -> DeviceCounts:
+        """Show all images once to the device."""
+        if self.counts is None:
             self.say(f"device: counts of {len(self.X_train):,} images and of the tests")
-            self.resources.close()
             images, seed = self.images, self.options.seed
             device = SimulatedOPU(max(self.sizes), bits=8, random_state=seed)
             rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
-            acquiring = acquired_counts(device, rows, bias=bias)
+            acquiring = acquired_counts(device, rows)
             self.counts = self.resources.enter_context(acquiring)
         return self.counts
 

@@ -1,0 +1,91 @@
+"""Weights of fits: of least squares by squared errors, of probabilities by log loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import nnls
+
+from randkern.models.calibration import temperature_of
+from randkern.tabular.learning import MAX_MEMBERS
+
+# By how much a fit must reduce the error of a blend, and its smallest weight there.
+_MIN_GAIN = 0.005
+
+_MIN_WEIGHT = 0.05
+
+
+def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
+    """Return weights ≥ 0 with sum 1 that minimise the blended residuals.
+
+    The first fit is the best; others are added only if they help.
+    """
+    E = np.stack([part.ravel() for part in residuals], axis=1)
+    size = float(np.linalg.norm(E[:, 0])) or 1.0
+    heavy = 1e3 * size
+    rows = np.vstack([E, np.full(E.shape[1], heavy)])
+    weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
+    alone = np.eye(E.shape[1])[0]
+    if weights.sum() == 0:
+        return alone
+    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
+    weights /= weights.sum()
+    gain = 1 - float(np.linalg.norm(E @ weights)) / size
+    return weights if gain > _MIN_GAIN else alone
+
+
+# Smallest weight of a part, and number of steps of the weights.
+_MIN_WEIGHT = 0.05
+
+_BLEND_STEPS = 300
+
+# The share of the optimism of the learned numbers that the temperature allows for, as
+# their prior keeps them from overfitting freely, and the largest optimism considered.
+_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
+
+
+def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
+    """Return the mean log loss of probabilities (n, k)."""
+    chosen = P[np.arange(len(labels)), labels]
+    losses = -np.log(np.clip(chosen, 1e-15, None))
+    return float(np.average(losses, weights=weight))
+
+
+def blend_probabilities(
+    parts: list[np.ndarray],
+    handicaps: list[float],
+    labels: np.ndarray,
+    weight: np.ndarray,
+    most: int = MAX_MEMBERS,
+) -> tuple[np.ndarray, float]:
+    """Return the weights, with sum 1, and the temperature of smallest log loss.
+
+    At most `most` weights are nonzero; handicaps are added to the losses of parts.
+    """
+    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
+    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
+    shares = weight / weight.sum()
+    remaining = np.arange(len(parts))
+    while True:
+        mixture = _mixture_weights(chances[remaining], shares)
+        is_large = mixture >= _MIN_WEIGHT
+        is_large[np.argsort(-mixture, kind="stable")[most:]] = False
+        if is_large.all():
+            break
+        remaining = remaining[is_large]  # and find the best weights without the others
+    weights = np.zeros(len(parts))
+    weights[remaining] = mixture
+    mean = np.tensordot(weights, np.stack(parts), axes=1)
+    logits = np.log(np.clip(mean, 1e-15, None))
+    of_class = labels[:, None] == np.arange(logits.shape[1])
+    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
+    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
+
+
+def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the weights of least log loss, by the EM algorithm for mixtures."""
+    weights = np.full(len(chances), 1 / len(chances))
+    for _ in range(_BLEND_STEPS):
+        weights = weights * ((chances / (weights @ chances)) @ shares)
+    return weights / weights.sum()

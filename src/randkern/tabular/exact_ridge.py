@@ -1,0 +1,243 @@
+"""Least squares with an exact kernel, evaluated by rows that it leaves out."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.base import clone
+
+from randkern._warnings import ignoring
+from randkern.data import row_blocks, rows_within
+from randkern.exceptions import IllConditionedWarning
+from randkern.kernels import Kernel
+from randkern.models.dual import exact_gram, factorise_dual, solve_dual
+from randkern.solvers import Solution
+from randkern.tabular.folds import fold_codes, predicted_rows
+from randkern.tabular.leave_one_out import (
+    Loss,
+    inverse_of_factor,
+    leave_one_out,
+    log_squares,
+)
+from randkern.tabular.rows import Table
+from randkern.tabular.work import Stage, evaluation_seconds, exact_seconds
+
+# Products with the kernel are computed in blocks of so many bytes.
+_BLOCK_BYTES = 64 * 10**6
+
+# Up to so many rows, all are left out in folds; beyond, only some, one at a time.
+MAX_FOLDED = 3000
+
+_FOLDS = 20
+
+# The most rows that are left out in dependent folds.
+_MAX_LEFT_OUT = 6000
+
+VALIDATION_ROWS = 1500
+
+# The solution of a linear system must leave at most this share of the targets: 2⁻²⁶
+# of the matrix may have been added to it, and so of well predicted targets.
+_LARGEST_RESIDUAL = 1e-6
+
+# Factors of lengthscales and penalties for more rows than those of the search.
+_SHORTER, _SMALLER = 0.7, 0.4
+
+_MIN_GAIN = 1e-3
+
+
+@dataclass
+class ExactRidge:
+    """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
+
+    `residuals`, (m, k), belong to the rows `evaluated`. Up to 3,000 rows, `folds` (n,)
+    are the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
+    (20, k) the fits without each fold.
+    """
+
+    kernel: Kernel
+    alpha: float
+    X: np.ndarray
+    dual: np.ndarray
+    intercept: np.ndarray
+    evaluated: np.ndarray
+    residuals: np.ndarray
+    folds: np.ndarray | None = None
+    fold_dual: np.ndarray | None = None
+    fold_intercept: np.ndarray | None = None
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self._products(X, self.dual) + self.intercept
+
+    def predict_folds(self, X: np.ndarray) -> np.ndarray:
+        """Return the predictions of the fits without each fold, (n, 20, k)."""
+        assert self.fold_dual is not None
+        return self._products(X, self.fold_dual) + self.fold_intercept
+
+    def _products(self, X: np.ndarray, dual: np.ndarray) -> np.ndarray:
+        out = np.empty((len(X), *dual.shape[1:]))
+        for rows in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * len(self.X))):
+            gram = self.kernel._gram(X[rows], self.X)
+            out[rows] = np.tensordot(gram, dual, axes=1)
+        return out
+
+
+def fit_ridge(
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
+) -> ExactRidge:
+    """Fit the exact kernel to encoded rows, and evaluate it on the last in `order`.
+
+    Weights have mean 1. The penalty is increased until the linear system is solved: the
+    Gram matrix may be singular to working precision.
+    """
+    encoded = encoded.take(order)
+    fit = fit_tail
+    if encoded.folds is not None and (
+        encoded.folds.is_forward or len(encoded) > MAX_FOLDED
+    ):
+        fit = _fit_and_leave_out
+    elif len(encoded) <= MAX_FOLDED:
+        fit = _fit_folds
+    mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
+    # A large mean would cost accuracy.
+    centred = replace(encoded, Y=encoded.Y - mean)
+    with ignoring(IllConditionedWarning):
+        while True:
+            try:
+                fitted = fit(kernel, alpha, centred)
+            except np.linalg.LinAlgError:
+                alpha *= 10.0
+                continue
+            fitted.intercept = fitted.intercept + mean
+            if fitted.fold_intercept is not None:
+                fitted.fold_intercept = fitted.fold_intercept + mean
+            return fitted
+
+
+def _check_solved(solution: Solution) -> None:
+    """Raise if a measured residual is too large."""
+    if not solution.residual <= _LARGEST_RESIDUAL:
+        raise np.linalg.LinAlgError(f"the residual is {solution.residual:.2g}.")
+
+
+def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
+    """Fit, and leave out the last rows one at a time, at most two thirds of all."""
+    n = len(encoded)
+    evaluated = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
+    solution, intercept, residuals = solve_dual(
+        exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, evaluated
+    )
+    _check_solved(solution)
+    return ExactRidge(
+        kernel, alpha, encoded.X, solution.value, intercept, evaluated, residuals
+    )
+
+
+def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
+    """Fit, and leave out folds of the last rows, at most 6,000."""
+    fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
+    last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
+    tail = encoded.take(last)
+    residuals = leave_one_out(kernel, alpha, tail.X, tail.Y, tail.weight, tail.folds)
+    if residuals is None:
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+    evaluated = last[predicted_rows(tail.folds, len(tail))]
+    return replace(fit, evaluated=evaluated, residuals=residuals)
+
+
+def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
+    """Also fit without each fold, with P as in `leave_one_out`.
+
+    A fit without the rows S equals the fit to all rows with the residuals
+    r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
+    """
+    X, Y, weight = encoded.X, encoded.Y, encoded.weight
+    n, k = Y.shape
+    system, state, solution = factorise_dual(
+        exact_gram(kernel, X), Y, weight, alpha, True
+    )
+    _check_solved(solution)
+    dual, intercept = system.weights_of(solution.value)
+    intercept = intercept + system.target_mean
+    shift = alpha / system.unit + state.jitter
+    P = inverse_of_factor(state.lower_factor())
+    # √s is an eigenvector of the matrix, with eigenvalue α.
+    half = np.sqrt(system.share / shift)
+    P -= np.outer(half, half)
+    P *= system.root[:, None] * system.root
+    folds = fold_codes(encoded.folds, n, _FOLDS)
+    residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
+    fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
+    for fold in range(n_folds):
+        S = np.flatnonzero(folds == fold)
+        residuals[S] = r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
+        change = P[:, S] @ r
+        fold_dual[:, fold] = dual - change
+        fold_dual[S, fold] = 0.0
+        fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
+    return ExactRidge(
+        kernel,
+        alpha,
+        X,
+        dual,
+        intercept,
+        evaluated=np.arange(n),
+        residuals=residuals,
+        folds=folds,
+        fold_dual=fold_dual,
+        fold_intercept=fold_intercept,
+    )
+
+
+def adapted(
+    kernel: Kernel,
+    alpha: float,
+    encoded: Table,
+    stage: Stage,
+    loss: Loss = log_squares,
+) -> tuple[Kernel, float]:
+    """Return a kernel and its penalty for more rows than it was learned from.
+
+    More rows resolve more detail: all lengthscales are multiplied by one factor and the
+    penalty by another, as long as the leave-one-out loss of the last rows decreases and
+    the stage is not over.
+    """
+    seconds = exact_seconds(*encoded.X.shape)
+    if encoded.folds is not None:
+        n, n_columns = encoded.X.shape
+        seconds += evaluation_seconds(n, n_columns, encoded.Y.shape[1])
+    fit_exactly = fit_tail if encoded.folds is None else _fit_and_leave_out
+
+    def error(at: tuple[int, int]) -> float:
+        stage.work.charge(seconds)
+        fit = fit_exactly(*_stepped(kernel, alpha, at), encoded)
+        targets = encoded.Y[fit.evaluated]
+        weight = encoded.weight[fit.evaluated]
+        return loss(targets - fit.residuals, targets, weight)[0]
+
+    best, done = (0, 0), set()
+    with suppress(np.linalg.LinAlgError), ignoring(IllConditionedWarning):
+        # An error: the penalty is too small for these rows.
+        least = error(best)
+        tried = {best}
+        while best not in done:
+            done.add(best)
+            for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+                at = (best[0] + step[0], best[1] + step[1])
+                if at in tried or not stage.fits(seconds):
+                    continue
+                tried.add(at)
+                candidate = error(at)
+                if candidate < least - _MIN_GAIN:
+                    best, least = at, candidate
+    return _stepped(kernel, alpha, best)
+
+
+def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel, float]:
+    """Return a kernel with shorter lengthscales, and a smaller penalty."""
+    shorter = clone(kernel)
+    for leaf in shorter.leaves():
+        if "lengthscale" in leaf.get_params():
+            leaf.set_params(lengthscale=leaf.lengthscale * _SHORTER ** at[0])
+    return shorter, alpha * _SMALLER ** at[1]
