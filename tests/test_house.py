@@ -206,7 +206,6 @@ MANY_CONSTANTS = {
     "randkern/tabular/estimators.py",
     "randkern/tabular/intervals.py",
     "randkern/tabular/leakage.py",
-    "randkern/tabular/model.py",
     "randkern/tabular/search.py",
     "randkern/tabular/work.py",
     # Names, sizes and checksums of published files.

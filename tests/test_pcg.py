@@ -131,7 +131,7 @@ def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     statistics = rows.survey()
     features = FeatureMatrix(
-        *(rows, plan, kept_bytes), weight_unit=statistics.weight_unit, block_rows=block
+        rows, plan, kept_bytes, block_rows=block
     )
     return FeatureOperator.with_right_hand_side(
         features, plan, statistics, Stream(1), center=center

@@ -17,7 +17,6 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 import randkern as rk
 from randkern.datasets import Dataset
 from randkern.datasets.schema import TableFormat
-from randkern.study import deadline
 from randkern.study.fits import test_error
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.preparation import prepare
@@ -205,43 +204,6 @@ def test_what_does_not_fit_is_skipped():
     assert "memory_limit" in result["skipped"][0]["reason"]
     assert result["records"] == []
     assert result["best"] == {}
-
-
-def test_settings_after_the_time_limit_are_skipped(monkeypatch):
-    options = {"lengthscales": [0.25, 0.5, 1.0], "n_components": 40, "alphas": [0.1]}
-    kernels = "gaussian,laplacian"
-    complete = tune(moons(), kernels, **options)
-    assert not complete["skipped"]
-    clock = itertools.count()  # a second for each look at the clock
-    monkeypatch.setattr(deadline, "perf_counter", lambda: next(clock))
-    cut = tune(moons(), kernels, time_limit=7, **options)
-    # The middle of the grid comes first, and both kernels have their turn.
-    tried = {"gaussian": [], "laplacian": []}
-    for setting in cut["settings"]:
-        tried[setting["kernel"]].append(setting["hyperparameters"]["lengthscale"])
-    assert tried == {"gaussian": [0.25, 0.5, 1.0], "laplacian": [0.5]}
-    assert set(cut["best"]) == {"gaussian", "laplacian"}
-    assert "the time limit of 7 s" in cut["skipped"][0]["reason"]
-    # What is measured is as without a limit.
-    assert all(record in complete["records"] for record in cut["records"])
-
-
-def test_parts_of_a_time_limit(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(deadline, "perf_counter", lambda: clock[0])
-    study = deadline.Deadline(30.0)
-    first = study.part(3)
-    clock[0] = 9.0
-    assert not first.is_over()
-    clock[0] = 11.0
-    assert first.is_over()
-    second = study.part(2)  # of the 19 seconds that are left
-    clock[0] = 20.0
-    assert not second.is_over()
-    clock[0] = 21.0
-    assert second.is_over()
-    assert not study.is_over()
-    assert not deadline.Deadline(None).part(4).is_over()
 
 
 # -- records ----------------------------------------------------------------------

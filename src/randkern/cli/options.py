@@ -180,14 +180,6 @@ MemoryLimit = Annotated[
         help='Memory that a model may use, such as "8GB"; larger models are skipped.',
     ),
 ]
-StudyTimeLimit = Annotated[
-    float,
-    typer.Option(
-        min=1,
-        callback=finite,
-        help="Seconds, after which no fit begins; what is skipped is said.",
-    ),
-]
 
 
 def table_format(

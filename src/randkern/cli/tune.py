@@ -115,7 +115,6 @@ def command(
         validation=int(validation) if validation.isdecimal() else validation,
         n_trials=trials if optuna else None,
         memory_limit=options.parse_bytes(memory_limit),
-        time_limit=time_limit,
         random_state=seed,
         metric=metric,
     )

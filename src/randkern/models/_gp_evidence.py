@@ -83,7 +83,7 @@ def posterior_sums(
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
-    total = NormalEquations.empty(D, k, weight_unit, like)
+    total = NormalEquations.empty(D, k, like)
     squares = 0.0
     size = np.zeros(2)
     for block in rows.blocks(SUMMED_ROWS):

@@ -159,7 +159,6 @@ class Conjugate(Inference):
     ) -> Posteriors:
         kernel = process.kernel_
         plan = process.plan_
-        unit = self.weight_unit
         if plan is None:
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
@@ -317,13 +316,8 @@ def _of_features(
     return Posteriors(of_functions)
 
 
-def regression_inference(
-    model: Any, rows: TrainingData, unit: float, stream: Stream
-) -> Inference:
-    """Return the inference of a regressor, for rows in units of the fit.
-
-    `unit` is that of their weights.
-    """
+def regression_inference(model: Any, rows: TrainingData, stream: Stream) -> Inference:
+    """Return the inference of a regressor, for rows in units of the fit."""
     noise = float(model.noise)
     counted = model.weights == "counts"
     if model.n_neighbors is not None:

@@ -110,9 +110,7 @@ class KernelRidge(RidgeModel):
     def _fit_normal_equations(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
-        # For arrays, the unit is that of the largest weight.
-        unit = None if rows.in_memory else rows.survey().weight_unit
-        statistics = rows.reduce(normal_equations_of, self._plan, unit)
+        statistics = rows.reduce(normal_equations_of, self._plan)
         solved = self._store_solution_of(statistics, overwrite=True)
         sample = self._sample_left_out(rows)
         residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
@@ -190,10 +188,8 @@ class KernelRidge(RidgeModel):
         left = system.left_out_residuals(solution)
         if left is not None:
             sample = system.probed.sample
-            Y = rescaled(sample.rows.Y)
-            left = rescaled(left)
-            self._keep_left_out(sample.numbers, Y, left, sample.weight)
-        weights, intercept = weights_of(solution.value)
+            self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
+        weights, intercept = system.operator.weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)
 

@@ -19,7 +19,6 @@ import numpy as np
 from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
@@ -58,7 +57,6 @@ class DualSystem:
 
     # The upper triangle of the matrix, (n, n).
     gram: Array
-    # A power of two: weights, and the penalty, are divided by it.
     # √w_i and the normalised weights, (n,).
     root: Array
     share: Array
@@ -76,8 +74,7 @@ class DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
         n = len(gram)
         ops = ops_of(gram)
-        unit = unit_of_weights(weight)
-        relative = ops.float64_ones(n, gram) if weight is None else weight / unit
+        relative = ops.float64_ones(n, gram) if weight is None else weight
         root = relative**0.5
         share = relative / max(float(relative.sum()), np.finfo(float).tiny)
         means = ops.float64_zeros(n, gram)

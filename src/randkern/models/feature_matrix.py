@@ -113,7 +113,6 @@ class FeatureMatrix:
         self.cache_bytes = cache_bytes
         self.precise = precise
         self.compress = compress
-        self.weight_unit = weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows = rows.n_rows
         self.n_targets = rows.n_targets

@@ -362,7 +362,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             robust=stream.child("units") if self.likelihood == "student-t" else None,
         )
         limit = self._memory_for(rows)
-        unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)

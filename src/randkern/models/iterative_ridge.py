@@ -115,7 +115,7 @@ class System(ABC):
 
     def init(self) -> Any:
         """Return the state of the solver."""
-        return self.solver.init(self.operator, self.alpha / self.operator.weight_unit)
+        return self.solver.init(self.operator, self.alpha)
 
     @abstractmethod
     def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
@@ -239,7 +239,6 @@ class IterativeRidge:
         operator, rhs = FeatureOperator.with_right_hand_side(
             features, plan, statistics, self.stream, center=center
         )
-        unit = operator.weight_unit
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread,
@@ -283,9 +282,7 @@ class IterativeRidge:
         probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
-        features = FeatureMatrix(
-            rows, self.plan, weight_unit=statistics.weight_unit, block_rows=at_once
-        )
+        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
         if self.fit_intercept:
             operator, _ = FeatureBatches.with_right_hand_side(
                 features, self.plan, statistics, self.stream, center=True
@@ -333,7 +330,7 @@ class IterativeRidge:
             probed,
             operator.right_hand_side(),
             companions=operator.probes(probed),
-            sizes=np.sqrt(sizes / operator.weight_unit),
+            sizes=np.sqrt(sizes),
         )
 
 
@@ -354,7 +351,7 @@ class StreamingFit:
         self._state.weight_sum = 0.0
 
     def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
-        features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
+        features = FeatureMatrix(rows, self._plan)
         return FeatureBatches(features, self._plan, statistics, self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:

@@ -35,7 +35,7 @@ class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
     Arrays of D rows are on the device of sums over shards. `features` are the raw
-    columns of `plan`, whose features z are, with weights in the unit of the statistics.
+    columns of `plan`, whose features z are.
     `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
     stream seeds the sample of rows behind the preconditioner.
     """
@@ -57,8 +57,7 @@ class FeatureOperator:
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
-        self.weight_unit = statistics.weight_unit
-        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.weight_sum = statistics.weight_sum
         self.size = plan.n_components
         self.n_targets = features.n_targets
         # The means ȳ that are subtracted from the targets, (k,).
@@ -274,9 +273,7 @@ class KernelOperator:
         X = self.X = rows.X
         ops = self._ops = ops_of(X)
         statistics = rows.survey()
-        self.weight_unit = statistics.weight_unit
         _, weight = rows.targets()
-        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
         mean = statistics.target_mean

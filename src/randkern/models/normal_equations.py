@@ -189,7 +189,6 @@ class NormalEquations:
             state=state,
             mean=mean,
             weight_sum=self.weight_sum if fit_intercept else np.inf,
-            weight_unit=self.weight_unit,
         )
 
 
@@ -204,8 +203,6 @@ class SolvedEquations:
     state: CholeskyState
     mean: Array
     weight_sum: float
-    # Weights are divided by it.
-    weight_unit: float | None
 
     def left_out_residuals(
         self, plan: Plan, rows: ArrayRows, copies: Any = 1.0

@@ -301,13 +301,7 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        chosen = scored(scorer, values, y, weight, classes)
-        if scale == 1:
-            return np.array([chosen, chosen])
-        with np.errstate(over="ignore", invalid="ignore"):
-            reported = scored(scorer, values * scale, y * scale, weight, classes)
-        # Ratios of squares that overflow, such as R², are those of rescaled targets.
-        return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
+        return scored(scorer, values, y, weight, classes)
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""

@@ -99,8 +99,7 @@ class PrimalPath:
             fit_intercept, overwrite=True
         )
         ops = ops_of(gram)
-        unit = statistics.weight_unit or 1.0
-        shifts = ops.float64_like(alphas / unit, gram)
+        shifts = ops.float64_like(alphas, gram)
         vectors, shrinkage, weights = _solved(gram, cross, shifts)
         return cls(
             vectors=vectors,

@@ -183,7 +183,7 @@ def _measure(
     doing = "exact" if size is None else f"{size:,} features, seed {seed}"
     fits.step(f"{label}: {doing}")
     note: dict[str, Any] = {"kernel": label, "n_components": size}
-    operations = operations_of(len(fits.data.X_train), size)
+    operations = _operations(len(fits.data.X_train), size)
     reason = deadline.reason_to_skip(operations)
     if not fits.records:  # one fit is never skipped, so that there is a model to save
         reason = None

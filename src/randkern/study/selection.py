@@ -153,7 +153,6 @@ class _Evaluator:
         n_features: int | None,
     ) -> None:
         self.choice = choice
-        self.X = X
         self.alpha = alpha
         if task == "classification":
             targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
@@ -196,16 +195,10 @@ class _Evaluator:
         self.tried[value] = alphas, total / self.n_validation_rows
         return self.tried[value]
 
-    def _path(
-        self,
-        kernel: Any,
-        training: NDArray[np.intp],
-        held_out: NDArray[np.intp],
-        alphas: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        X = self.X[training]
-        Y = self.targets[training]
-        X_new = self.X[held_out]
+    def _search(
+        self, kernel: Any, alphas: NDArray[np.float64]
+    ) -> DualSearch | PrimalSearch:
+        rows = self.rows
         if self.size is None:
             return DualSearch(kernel(rows.X).astype(np.float64), rows, alphas, True)
         training = rows.X[self.splits[0][0]]

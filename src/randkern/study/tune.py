@@ -95,9 +95,6 @@ def tune(
     if n_trials is not None:
         check_count("n_trials", n_trials)
         import_extra("optuna", "a search by trials", "tune")
-    if time_limit is not None:
-        check_positive("time_limit", time_limit)
-    deadline = Deadline(time_limit)
     options = {
         "n_components": n_components,
         "validation": validation,
@@ -120,16 +117,6 @@ def tune(
     )
     results["dataset"]["validation"] = search.described
     return results
-
-
-def _place(
-    choices: Sequence[KernelChoice], entry: Mapping[str, Any]
-) -> tuple[int, float]:
-    """Return the number of the kernel of an entry, and its lengthscale or bias."""
-    labels = [choice.label for choice in choices]
-    index = labels.index(entry["kernel"])
-    opens = choices[index].opens
-    return index, entry["hyperparameters"][opens] if opens is not None else 0.0
 
 
 def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
