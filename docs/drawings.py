@@ -60,13 +60,13 @@ class Choice:
 
 CHOICES = (
     Choice(
-        ("A table: numbers,", "categories, missing values?"),
+        ("A table with categories", "or missing values?"),
         "TabularRegressor, TabularClassifier",
         "no argument needed; time_limit=60",
         f"{API}TabularRegressor.html",
     ),
     Choice(
-        ("Predictions with a deviation,", "or a likelihood to learn by?"),
+        ("Standard deviations needed,", "or little data?"),
         "GaussianProcessRegressor, ...Classifier",
         "predict(X, return_std=True)",
         "gaussian_processes.html",
@@ -80,7 +80,7 @@ CHOICES = (
         f"{API}KernelLogistic.html",
     ),
     Choice(
-        ("Margins, or proof that", "there are none?"),
+        ("A support vector machine?",),
         "KernelSVC",
         "C=1.0, or C=math.inf",
         "support_vector_machines.html",
@@ -102,7 +102,7 @@ CHOICES = (
         "10,000 rows of MNIST: 2.46 % wrong; 7 s",
     ),
     Choice(
-        ("A kernel whose spectrum", "falls fast?"),
+        ("Few directions matter", "(images, spectra)?"),
         "KernelRidge...(features='nystrom')",
         "n_components=2_000 landmarks",
         f"{API}NystromFeatures.html",

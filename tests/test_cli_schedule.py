@@ -4,12 +4,14 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 pytest.importorskip("typer")
 pytest.importorskip("pandas")
 import pandas as pd
 
 from randkern.cli import console
+from randkern.cli.fit import _threads_for
 from randkern.cli.schedule import Schedule
 
 
@@ -52,3 +54,14 @@ def test_the_clock_starts_with_the_process():
     assert 2.0 < clock.left <= 3.0
     assert str(clock) == "2 of 5 s"
     assert console.Clock(5.0).left > 4.0  # of a command in a process that does more
+
+
+@pytest.mark.parametrize("n_rows, is_limited", [(200, True), (4000, False)])
+def test_small_tables_are_fitted_on_one_thread(n_rows, is_limited):
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info()]
+
+    with threadpool_limits(2):
+        with _threads_for(n_rows):
+            assert set(threads()) == ({1} if is_limited else {2})
+        assert set(threads()) == {2}

@@ -28,6 +28,9 @@ _MAX_HELD_OUT = 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
 _MIN_ROWS = 10
+# Up to this many rows, matrices are so small that the threads of NumPy's BLAS, SciPy's
+# and OpenMP wait for each other longer than they compute.
+_SMALL_TABLE = 3000
 # Seconds for writing the files once all is known.
 _WRITING_SECONDS = 0.3
 # Free space that files need, as a multiple of the table's size in memory: exact models
@@ -124,8 +127,15 @@ def command(
         "seed": seed,
     }
     job = _Job(model, table, splitting, parts, summary, asked, arguments)
-    with files.described_if_interrupted():
+    with files.described_if_interrupted(), _threads_for(len(table.y_train)):
         _run(job, files, clock, console)
+
+
+def _threads_for(n_rows: int) -> Any:
+    """Return a context with one thread of BLAS and OpenMP if a table is small."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1 if n_rows <= _SMALL_TABLE else None)
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,6 @@ class Stationary(Leaf):
 class Gaussian(Stationary):
     """The Gaussian kernel, exp(−‖x − y‖²/(2ℓ²)); ω ~ N(0, ℓ⁻²I).
 
-    .. index:: RBF
-
     Also called RBF (radial basis function) or squared exponential kernel.
 
     Parameters
