@@ -130,9 +130,7 @@ def test_a_start_near_the_solution_saves_iterations(rng):
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     statistics = rows.survey()
-    features = FeatureMatrix(
-        rows, plan, kept_bytes, block_rows=block
-    )
+    features = FeatureMatrix(rows, plan, kept_bytes, block_rows=block)
     return FeatureOperator.with_right_hand_side(
         features, plan, statistics, Stream(1), center=center
     )
