@@ -11,7 +11,7 @@ pytest.importorskip("pandas")
 import pandas as pd
 
 from randkern.cli import console
-from randkern.cli.fit import _threads_for
+from randkern.cli.fit import threads_for
 from randkern.cli.schedule import Schedule
 
 
@@ -62,6 +62,6 @@ def test_small_tables_are_fitted_on_one_thread(n_rows, is_limited):
         return [pool["num_threads"] for pool in threadpool_info()]
 
     with threadpool_limits(2):
-        with _threads_for(n_rows):
+        with threads_for(n_rows):
             assert set(threads()) == ({1} if is_limited else {2})
         assert set(threads()) == {2}

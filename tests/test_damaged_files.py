@@ -389,7 +389,11 @@ def test_a_crafted_checkpoint_is_refused(changed, edit, message, path):
     [
         *(("key", np.arange(3)), ("key", np.array("a")), ("memory", np.float64(1.5))),
         *(("memory", np.int64(-1)), ("X", np.zeros((3, 1))), ("P", np.zeros(3))),
-        *(("gains", np.zeros((4, 5))), ("largest", np.array("a")), ("B", np.array(1j))),
+        *(
+            ("gains", np.zeros((4, 5))),
+            ("largest_energy", np.array("a")),
+            ("B", np.array(1j)),
+        ),
         *(("best", np.zeros(2)), ("best_record", np.zeros(2))),
     ],
 )

@@ -275,6 +275,21 @@ def test_a_solver_has_callbacks_and_checkpoints(textbook, rng, tmp_path):
     test_solvers.test_a_checkpoint_is_continued_and_removed(textbook, rng, tmp_path)
 
 
+def test_a_solver_need_not_continue(rng):
+    X = rng.normal(size=(150, 3))
+    y = np.sin(X[:, 0])
+    solver = TextbookCG(tol=1e-9)
+    with pytest.raises(NotImplementedError, match="TextbookCG takes no steps"):
+        solver.advance(None, None)
+    # The normal equations take further rows instead.
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 0.1, n_components=80, solver=solver, random_state=0
+    )
+    expected = model.fit(X, y).predict(X)
+    parts = clone(model).partial_fit(X[:70], y[:70]).partial_fit(X[70:], y[70:])
+    np.testing.assert_allclose(parts.predict(X), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("n_components", [80, None])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_a_solver_is_that_of_ridge_models(n_components, fit_intercept, rng):

@@ -34,11 +34,59 @@ def ax():
 
 
 def test_kernels_are_shown_as_formulas():
-    kernel = 2.5 * (rk.Gaussian(2.0) + rk.Linear()) * rk.Laplacian() + rk.Matern()
-    formula = "2.5 · (Gaussian(lengthscale=2.0) + Linear()) · Laplacian() + Matern()"
+    kernel = 2.5 * (rk.Gaussian(2.0) + rk.Linear()) * rk.Optical() + rk.Matern()
+    formula = (
+        "2.5 · (Gaussian(lengthscale=2) + Linear()) · Optical(degree=2) "
+        "+ Matern(nu=1.5, lengthscale=1)"
+    )
     for shown in (kernel._repr_html_(), kernel._repr_mimebundle_()["text/html"]):
         assert f"<code>k(x, y) = {formula}</code>" in shown
         assert "sk-top-container" in shown  # scikit-learn's diagram
+
+
+def test_formulas_shorten_long_parameters():
+    kernel = rk.Gaussian(np.linspace(0.5, 3, 20), columns=list(range(20)))
+    short = "lengthscale=0.5 to 3 (20 numbers), columns=[0, 1, …, 19]"
+    assert f"Gaussian({short})" in kernel._repr_html_()
+    kernel = rk.Gaussian(np.array([0.5, 1.23456]), columns=["a", "b"])
+    text = "Gaussian(lengthscale=[0.5, 1.235], columns=[&#x27;a&#x27;, &#x27;b&#x27;])"
+    assert text in kernel._repr_html_()
+
+
+def facts_of(model):
+    cells = re.findall(r"<td>([^<]*)</td><td><code>([^<]*)<", model._repr_html_())
+    return dict(cells)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (
+            rk.KernelRidgeRegressorCV(n_components=40),
+            {"random features": "40", "penalty α": "alpha_"},
+        ),
+        (
+            rk.GaussianProcessRegressor(n_components=None),
+            {"kernel values": "exact", "noise variance": "noise_"},
+        ),
+        (rk.KernelSVC(features="nystrom", n_components=30), {"landmarks": "30"}),
+        (rk.RandomFeatures(n_components=30), {}),
+    ],
+)
+def test_every_fitted_model_with_a_kernel_shows_what_it_has_learned(model, expected):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.sin(X[:, 0]) > 0 if isinstance(model, rk.KernelSVC) else np.sin(X[:, 0])
+    assert facts_of(model) == {}
+    model.fit(X, y)
+    expected = {
+        name: f"{getattr(model, text):.4g}" if hasattr(model, text) else text
+        for name, text in expected.items()
+    }
+    kernel = model.kernel_
+    text = f"Gaussian(lengthscale={getattr(kernel, 'kernel', kernel).lengthscale:.4g})"
+    if hasattr(kernel, "scale"):
+        text = f"{kernel.scale:.4g} · {text}"
+    assert facts_of(model) == {"kernel": text, **expected}
 
 
 def test_names_in_html_are_escaped(table):
@@ -52,7 +100,13 @@ def test_fitted_models_of_tables_are_shown_with_their_importances(model):
     shown = model._repr_html_()
     assert "randkern-summary" not in rk.TabularRegressor()._repr_html_()
     assert "Matern(" in shown or "Laplacian(" in shown or "Gaussian(" in shown
-    assert "<td>rows</td><td><code>120</code></td>" in shown
+    facts = facts_of(model)
+    assert facts["rows"] == "fitted to all 120 rows"
+    trials = model.leaderboard_
+    error = trials["error"][trials["rows"] == trials["rows"].max()].min()
+    assert facts["R² of rows left out"] == f"{1 - error**2:.3f}"
+    weights = [float(name[-4:]) for name in facts if "weight" in name]
+    assert len(model.model_.members) == 1 or sum(weights) == pytest.approx(1, abs=0.02)
     shares = [float(text) / 100 for text in re.findall(r"></span> ([\d.]+)%", shown)]
     expected = np.sort(model.feature_importances_)[::-1][: len(shares)]
     np.testing.assert_allclose(shares, expected, atol=6e-4)

@@ -597,7 +597,7 @@ def test_newer_versions(saved, path):
 
 
 @pytest.mark.parametrize("kernel", [rk.Matern(), rk.Laplacian(), rk.Optical()])
-def test_files_of_earlier_versions_call_distributions_laws(kernel, path, data):
+def test_files_of_earlier_versions_have_other_names(kernel, path, data):
     model = rk.KernelRidgeRegressor(kernel, n_components=20, random_state=0).fit(*data)
     rk.save(model, path)
 
@@ -605,12 +605,14 @@ def test_files_of_earlier_versions_call_distributions_laws(kernel, path, data):
         if name == "schema.json":
             member = member.replace(b"Distribution", b"Law")
             member = member.replace(b'"distribution"', b'"law"')
+            member = member.replace(b'"triangle"', b'"factor"')
         return member
 
     content = path.read_bytes()
     path.write_bytes(rewritten(content, earlier))
     with zipfile.ZipFile(path) as file:
         assert b'"law"' in file.read("schema.json")
+        assert b'"factor"' in file.read("schema.json")
     assert_same(model, rk.load(path), data[0])
 
 
@@ -625,7 +627,7 @@ def test_files_of_earlier_versions_call_distributions_laws(kernel, path, data):
         lambda text: "null",
     ],
 )
-def test_descriptions_that_make_no_sense(edit, saved, path):
+def test_invalid_descriptions(edit, saved, path):
     def change(name, member):
         return edit(member.decode()) if name == "schema.json" else member
 
@@ -646,7 +648,7 @@ def test_descriptions_that_make_no_sense(edit, saved, path):
         ("randkern.cli", "main"),
     ],
 )
-def test_functions_and_other_types_are_not_made(module, name, saved, path):
+def test_functions_and_other_types_are_not_created(module, name, saved, path):
     """A crafted file cannot reach a function, not even one of the library."""
     for loader in ("ObjectNode", "FunctionNode", "ConstructorFromReduceNode"):
 

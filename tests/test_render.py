@@ -22,20 +22,64 @@ NUMBER = (
     r"|fifth|sixth|seventh|eighth|ninth|tenth|hundredth)s?)"
 )
 UNIT = (
-    r"(?:(?:s|ms|µs|ns|kB|MB|GB|TB|J|times|points|fold|seconds?|minutes?|hours?)\b|%)"
+    r"(?:(?:s|ms|µs|ns|min|h|[kKMGT]i?B|k?J|W|x|times|points|fold|percent|seconds?"
+    r"|minutes?|hours?|days?)\b|%|×(?! ?\d))"
 )
 MEASURED = re.compile(rf"{NUMBER}[ -]?{UNIT}", re.IGNORECASE)
-# What has the form of a measured number and is none, with the reason.
+# Phrases of a page with what has the form of a measured number and is none: levels of
+# tests and intervals, limits and tolerances of the code, settings of experiments, and
+# what follows from a formula beside it.
 EXCEPTIONS = {
-    r"\b(50|90|95) % (and 95 % )?(intervals?|of rows|of the training rows|quantile)"
-    r"|intervals of 90 %|those 95 %|5 % level|(test|Nemenyi), 5 %|\(95 %\)": "a level",
-    r"(within|more than) [12] %|the 2 % refer|(35|85|15) %": "a tolerance of the code",
-    r"2 GB|(16|64|200|500) MB|200 seconds": "a limit of the code",
-    r"(2\.4|6) GB|(8|260) MB": "follows from a formula beside it",
-    r"four times the(m| features)|(8|and 4|10|eight) times|half the work": "a ratio",
-    r"some tens of megabytes": "an order of magnitude",
-    r"500 µs|18 % of the variance|every 10 ms": "a setting of an experiment",
-    r"Five minutes": "of reading",
+    "README.md": ["(Nemenyi test, 5 %)"],
+    "architecture.md": ["The default limit is fixed, 2 GB"],
+    "benchmark_gp.md": ["(of 95 % intervals), (of 50 % intervals)"],
+    "benchmark_ridge.md": [
+        "with 2,048 features, within 200 MB",
+        "a million rows of 64 columns take 260 MB",
+        "read every 10 ms",
+    ],
+    "benchmark_tables.md": [
+        "(Nemenyi test, 5 %)",
+        "(Nemenyi, 5 %;",
+        "intervals of 90 %",
+        "of 90 % intervals",
+    ],
+    "command_line.md": ["contain the target for 90 % of rows"],
+    "command_line_studies.md": ["⅛ to 8 times the data's own lengthscale"],
+    "dask.md": ["a sample of at most 16 MB", "(at most 64 MB)"],
+    "exact_limit.md": [
+        "(by default 2 GB)",
+        "within 2 % of its minimum",
+        "within 1 % of the smallest",
+    ],
+    "gaussian_processes.md": [
+        "95 % of the training rows",
+        "a quarter of them and from four times them",
+        "inside 50 % and 95 % intervals",
+        "the limit of 200 seconds of CPU time",
+    ],
+    "gpu.md": ["at most 16 MB", "at eight times the speed of float32 units"],
+    "how_many_features.md": ["half the error takes four times the features"],
+    "hypothesis_tests.md": ["the 5 % level"],
+    "index.md": ["Five minutes: install, fit, compare"],
+    "optics.md": [
+        "some tens of megabytes",
+        "more than 2 % of the counts are saturated",
+        "a frame of 500 µs",
+        "30 W, whatever the number of outputs",
+        "100,000 counts take 6 GB",
+    ],
+    "out_of_core.md": ["a uniform sample of 16 MB"],
+    "paper_compositional.md": ["95 % quantile"],
+    "paper_compositional_gram.md": ["(95 % interval)", "its 95 % interval"],
+    "paper_compositional_learning.md": ["within 2 % of the labels' variance"],
+    "paper_compositional_tables.md": ["18 % of the variance", "(95 %)"],
+    "paper_fourier_svm.md": ["with 10 times the ."],
+    "paper_optical_energy.md": ["500 µs per row and 30 W"],
+    "penalties.md": ["the best of ¼, ½, 1, 2 and 4 times the"],
+    "persistence.md": ["(8 MB for 1,000 landmarks)"],
+    "projections.md": ["streamed (over 500 MB)"],
+    "support_vector_machines.md": ["a factor of it: 2.4 GB for 10,000 rows"],
 }
 
 
@@ -47,10 +91,10 @@ def text_of(page):
     return " ".join(text.split())
 
 
-def typed(text):
+def typed(text, exceptions=()):
     """The measured numbers of a text that stand outside of markers."""
-    for pattern in EXCEPTIONS:
-        text = re.sub(pattern, " ", text)
+    for phrase in exceptions:
+        text = text.replace(phrase, " ")
     return [
         text[max(0, m.start() - 50) : m.end() + 20] for m in MEASURED.finditer(text)
     ]
@@ -64,16 +108,27 @@ def test_pages_are_as_rendered(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_measured_number_is_typed(page):
-    assert typed(text_of(page)) == []
+    assert typed(text_of(page), EXCEPTIONS.get(page.name, ())) == []
 
 
 def test_exceptions_are_needed():
-    text = " ".join(map(text_of, PAGES))
-    assert [pattern for pattern in EXCEPTIONS if not re.search(pattern, text)] == []
+    texts = {page.name: text_of(page) for page in PAGES}
+    unused = [
+        (name, phrase)
+        for name, phrases in EXCEPTIONS.items()
+        for phrase in phrases
+        if phrase not in texts[name] or not typed(phrase)
+    ]
+    assert unused == []
 
 
 @pytest.mark.parametrize(
-    "text", ["took 68 s", "a sixth times", "1.8 points", "2,313 MB", "22 times", "5 %"]
+    "text",
+    [
+        *("took 68 s", "a sixth times", "1.8 points", "2,313 MB", "22 times", "5 %"),
+        *("2 GB", "3x faster", "2.5× faster", "8 times", "15 %", "1.5 h", "90 min"),
+        *("4 GiB", "30 W", "12 percent"),
+    ],
 )
 def test_typed_numbers_are_found(text):
     assert typed(f"It was {text}.")

@@ -553,6 +553,28 @@ def test_cells_of_equal_penalty_and_scale_have_the_error_of_a_fit(quick):
     assert all(len(same) == 1 for same in errors.values())
 
 
+def test_a_heatmap_above_each_published_one(quick):
+    pytest.importorskip("matplotlib")
+    results = quick("optical-hyperparameters")
+    figure = optical_hyperparameters.OpticalHyperparameters.figure(results)
+    panels = [axes for axes in figure.axes if axes.get_images()]
+    shown = {(r["kernel"], r["value"]) for r in results["records"]}
+    assert len(panels) == 2 * len(shown)
+    errors = panels[0].get_images()[0].get_array()
+    first = results["records"][0]["hyperparameters"]
+    own = [
+        record["validation_error"]
+        for record in results["records"]
+        if record["hyperparameters"] | {"alpha": 0} == first | {"alpha": 0}
+    ]
+    assert errors[0].tolist() == own
+    for panel in (panel for panel in panels if panel.patches):
+        j, i = (round(corner + 0.5) for corner in panel.patches[0].get_xy())
+        errors = panel.get_images()[0].get_array()
+        assert errors[i, j] == pytest.approx(errors.min(), abs=1e-12)
+    figure.draw_without_rendering()
+
+
 def test_half_of_the_grid_has_the_published_optimum():
     options = optical_hyperparameters.Options()
     experiment = optical_hyperparameters.OpticalHyperparameters(options)

@@ -66,7 +66,7 @@ def test_wrong_width(cls, n_components):
         (np.where(LABELS, np.nan, 1.0), "y contains NaN"),
         (np.where(LABELS, np.inf, 1.0), "y contains infinity"),
         (LABELS[:7], "inconsistent numbers of samples"),
-        (np.full(30, "a"), "could not convert"),
+        (np.full(30, "a"), "y holds texts.*could not convert.*Classifier"),
         (np.ones((30, 2, 2)), "dim 3"),
         (None, "requires y"),
     ],

@@ -457,8 +457,10 @@ def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
     Y = rng.standard_normal((n, 2)) + 3
     expected = Ridge(alpha=alpha).fit(X, Y).predict(X_new)
     alphas = np.array([1.0, alpha])
-    primal = PrimalPath.of(NormalEquations.of_features(X, Y), alphas, True)
-    dual = DualPath.of(X @ X.T, Y, None, alphas, True)
+    primal = PrimalPath.of(
+        NormalEquations.of_features(X, Y), alphas, fit_intercept=True
+    )
+    dual = DualPath.of(X @ X.T, Y, None, alphas, fit_intercept=True)
     for found in (primal.predict(X_new), dual.predict(X_new @ X.T)):
         np.testing.assert_allclose(found[1], expected, rtol=1e-6, atol=1e-8)
 
@@ -480,9 +482,11 @@ def test_rounding_errors_are_not_amplified_at_tiny_penalties(n, dtype, rng):
     mean = Z.mean(axis=0, dtype=float)
     least = np.linalg.lstsq(Z - mean, Y - Y.mean(), rcond=1e-6)[0]
     expected = (Z_new - mean) @ least + Y.mean()
-    primal = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)
+    primal = PrimalPath.of(
+        NormalEquations.of_features(Z, Y), alphas, fit_intercept=True
+    )
     gram = np.ascontiguousarray(Z @ Z.T, dtype=float)
-    dual = DualPath.of(gram, Y, None, alphas, True)
+    dual = DualPath.of(gram, Y, None, alphas, fit_intercept=True)
     K = (Z_new @ Z.T).astype(float)
     for found in (primal.predict(Z_new), dual.predict(K)):
         assert abs(found - expected).max() < 0.15 * abs(expected).max()

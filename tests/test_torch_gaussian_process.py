@@ -316,7 +316,7 @@ def test_estimates_for_climbing_are_the_same(noise, rng):
 
 @pytest.mark.parametrize("D", [None, 20])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_rows_elsewhere_are_named(D, swapped, data):
+def test_rows_on_another_device_are_named(D, swapped, data):
     X, Y, _, new = data
     rows, other, y = tensor(X, "cpu"), new, tensor(Y[:, 0], "cpu")
     if swapped:

@@ -111,7 +111,10 @@ def check_finite(X: Any, names: Sequence[Any] | None, name: str) -> None:
         where = column if names is None else repr(names[column])
         advice = ""
         if "NaN" in str(error):
-            advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
+            advice = (
+                " Leave such rows out, or impute them, for instance with "
+                "sklearn.impute.SimpleImputer."
+            )
         located = NotFiniteError(
             f"{error} The first is in row {row} of column {where}.{advice}"
         )

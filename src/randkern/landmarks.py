@@ -170,10 +170,10 @@ def choose_landmarks(
     Epperly, Tropp and Webber 2024, arXiv 2410.03969, algorithm 2.
     """
     generator = stream.generator()
-    known = np.arange(X.shape[0])
+    usable = np.arange(X.shape[0])
     if sample_weight is not None:
-        known = np.flatnonzero(ops_of(sample_weight).to_host(sample_weight) > 0)
-    n_landmarks = min(n_landmarks, len(known))
+        usable = np.flatnonzero(ops_of(sample_weight).to_host(sample_weight) > 0)
+    n_landmarks = min(n_landmarks, len(usable))
     n_candidates = max(_CANDIDATES * n_landmarks, _MIN_CANDIDATES)
     if memory_limit is not None:
         # One column of the factor per landmark, and rows in float64.
@@ -182,13 +182,13 @@ def choose_landmarks(
     if method == "auto":
         n_candidates = min(n_candidates, int(_OPERATIONS / n_landmarks**2))
     if method == "uniform" or (method == "auto" and n_candidates < 2 * n_landmarks):
-        return np.sort(generator.choice(known, n_landmarks, replace=False))
-    n_candidates = min(max(n_candidates, n_landmarks), len(known))
-    candidates = np.sort(generator.choice(known, n_candidates, replace=False))
+        return np.sort(generator.choice(usable, n_landmarks, replace=False))
+    n_candidates = min(max(n_candidates, n_landmarks), len(usable))
+    candidates = np.sort(generator.choice(usable, n_candidates, replace=False))
     rows = ops_of(X).as_float64(ops_of(X).take(X, candidates))
-    chosen = _pivots(kernel, rows, n_landmarks, generator)
-    _check_any(chosen, kernel)
-    return np.sort(candidates[chosen])
+    pivots = _pivots(kernel, rows, n_landmarks, generator)
+    _check_any(pivots, kernel)
+    return np.sort(candidates[pivots])
 
 
 def _check_any(pivots: Any, kernel: Kernel) -> None:
@@ -219,9 +219,9 @@ def _pivots(
     while len(pivots) < n_pivots and residual.sum() > threshold:
         proposed = generator.choice(len(residual), block, p=residual / residual.sum())
         n = len(pivots)
-        known = factor[proposed, :n]
+        earlier_columns = factor[proposed, :n]
         values = kernel._gram(ops.take(X, proposed), None)
-        values = values - ops.precise_product(known, known.T)
+        values = values - ops.precise_product(earlier_columns, earlier_columns.T)
         accepted, columns = _accepted(to_host(values), residual[proposed], generator)
         accepted = accepted[: n_pivots - n]
         if not len(accepted):

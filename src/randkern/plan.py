@@ -67,7 +67,7 @@ class Group:
         return self.stop - self.start
 
     @property
-    def fused(self) -> Factor | None:
+    def fused_factor(self) -> Factor | None:
         """The single factor, if its projection writes the output in one pass."""
         factor, *others = self.factors
         is_fused = type(factor.nonlinearity) is _FUSED.get(self.output)
@@ -85,14 +85,14 @@ class Group:
 class Plan:
     """A drawn feature map: its groups of columns, in order.
 
-    With a `factor`, a lower triangular T of shape (D, D), the features are T⁻¹ times
+    With a `triangle`, T of shape (D, D), lower triangular, the features are T⁻¹ times
     those columns. As φ(x)·w is the product of the columns with T⁻ᵀw, products with many
     rows of features need only the columns (`raw`).
     """
 
     groups: tuple[Group, ...]
     n_features_in: int
-    factor: Any = None
+    triangle: Any = None
 
     @property
     def n_components(self) -> int:
@@ -101,41 +101,46 @@ class Plan:
 
     @property
     def raw(self) -> Plan:
-        """The plan of the columns of the groups, without the factor."""
-        return self if self.factor is None else replace(self, factor=None)
+        """The plan of the columns of the groups, without the triangle."""
+        return self if self.triangle is None else replace(self, triangle=None)
 
     @property
     def with_constant(self) -> Plan:
         """The plan with a last column of ones, whose weight is an intercept."""
-        D, factor = self.n_components, self.factor
+        D, triangle = self.n_components, self.triangle
         ones = Group((), D, D + 1, 1.0, "mean")
-        if factor is not None:
-            factor = ops_of(factor).float64_zeros((D + 1, D + 1), self.factor)
-            factor[:D, :D], factor[D, D] = self.factor, 1.0
-        return Plan((*self.groups, ones), self.n_features_in, factor)
+        if triangle is not None:
+            triangle = ops_of(triangle).float64_zeros((D + 1, D + 1), self.triangle)
+            triangle[:D, :D], triangle[D, D] = self.triangle, 1.0
+        return Plan((*self.groups, ones), self.n_features_in, triangle)
 
     def column_blocks(self, max_columns: int) -> Iterator[slice]:
         """Yield slices of at most `max_columns` columns, which cover all of them once.
 
-        With a factor there is one slice, of all columns: a column of features then
+        With a triangle there is one slice, of all columns: a column of features then
         depends on all columns of the groups before it.
         """
         D = self.n_components
-        return row_blocks(D, D if self.factor is not None else max_columns)
+        return row_blocks(D, D if self.triangle is not None else max_columns)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "factor" in state:  # its name in files of earlier versions
+            state["triangle"] = state.pop("factor")
+        vars(self).update(state)
 
     def solve(self, values: Array, transposed: bool = False) -> Any:
-        """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""
-        if self.factor is None:
+        """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without one."""
+        if self.triangle is None:
             return values
         ops = ops_of(values)
         values, n = ops.as_float64(values), len(values)
-        factor = ops.constant(self, "factor", values, lambda: self.factor)
-        factor = ops.float64_like(factor, values)[:n, :n]
-        return ops.algebra.triangular_solve(factor, values, transposed)
+        triangle = ops.constant(self, "triangle", values, lambda: self.triangle)
+        triangle = ops.float64_like(triangle, values)[:n, :n]
+        return ops.algebra.triangular_solve(triangle, values, transposed)
 
     def stored_bytes(self, itemsize: int) -> int:
-        """Return the memory of the stored entries of projections and of the factor."""
-        return (0 if self.factor is None else 8 * self.n_components**2) + sum(
+        """Return the memory of stored entries of projections, and of the triangle."""
+        return (0 if self.triangle is None else 8 * self.n_components**2) + sum(
             factor.projection.stored_bytes(itemsize)
             for group in self.groups
             if group.output != "mean"
@@ -172,7 +177,7 @@ def evaluate(
     if shape[0] == 0:
         return out
     with ops.full_precision(X):
-        if plan.factor is not None:
+        if plan.triangle is not None:
             # Computed in float64, because T⁻¹ amplifies rounding errors.
             for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
                 values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
@@ -190,14 +195,12 @@ def evaluate(
     return out
 
 
-def _evaluate_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
+def _write_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
     """Write the mean amplitude."""
     out[:] = group.weight * _mean_amplitude(group, X)[:, None]
 
 
-def _evaluate_columns(
-    group: Group, X: Rows, low: int, high: int, out: np.ndarray
-) -> None:
+def _write_columns(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
     """Write columns `low` to `high` by the projection itself."""
     (factor,) = group.factors
     projection: Any = factor.projection
@@ -206,13 +209,11 @@ def _evaluate_columns(
         projection.write_columns(inputs, low, high, group.weight, out[rows])
 
 
-def _evaluate_pairs(
-    group: Group, X: Rows, low: int, high: int, out: np.ndarray
-) -> None:
+def _write_pairs(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
     """Write columns `low` to `high` of cosines and sines, interleaved."""
     n_pairs = group.width // 2
     if high > 2 * n_pairs:  # the last column of an odd width
-        _evaluate_offset(group, X, n_pairs, n_pairs + 1, out[:, -1:])
+        _write_offset(group, X, n_pairs, n_pairs + 1, out[:, -1:])
         high, out = high - 1, out[:, :-1]
     if low == high:
         return
@@ -220,11 +221,11 @@ def _evaluate_pairs(
         # A range that splits a pair is written to a copy of complete pairs first.
         start, stop = low - low % 2, high + high % 2
         copy = ops_of(X).empty((X.shape[0], stop - start), out)
-        _evaluate_pairs(group, X, start, stop, copy)
+        _write_pairs(group, X, start, stop, copy)
         out[:] = copy[:, low - start : high - start]
         return
     first, last = low // 2, high // 2
-    factor = group.fused
+    factor = group.fused_factor
     if factor is not None:
         factor.projection.write_pairs(
             X, factor.inputs, slice(first, last), group.weight, out
@@ -235,7 +236,7 @@ def _evaluate_pairs(
         ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
 
 
-def _evaluate_offset(
+def _write_offset(
     group: Group, X: Rows, start: int, stop: int, out: np.ndarray
 ) -> None:
     """Write draws of the form weight·A(x)·cos(p(x) + b)."""
@@ -247,7 +248,7 @@ def _evaluate_offset(
         lambda: group.draw_offsets(start, stop, np.float64),
     )
     offsets = ops.asarray(offsets, out)
-    factor = group.fused
+    factor = group.fused_factor
     if factor is not None:
         factor.projection.write_cosines(
             X, factor.inputs, slice(start, stop), group.weight, out, offsets
@@ -257,12 +258,12 @@ def _evaluate_offset(
         ops.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
 
 
-def _evaluate_amplitudes(
+def _write_amplitudes(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
     """Write draws of the form weight·A(x), minus their mean if centered."""
     ops = ops_of(X)
-    factor = group.fused
+    factor = group.fused_factor
     if factor is None:
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             ops.multiply(amplitude, group.weight, out[rows, draws])
@@ -278,12 +279,12 @@ def _evaluate_amplitudes(
 
 
 _WRITERS: dict[Output, Callable[[Group, Rows, int, int, np.ndarray], None]] = {
-    "pair": _evaluate_pairs,
-    "offset": _evaluate_offset,
-    "amplitude": _evaluate_amplitudes,
-    "centered": _evaluate_amplitudes,
-    "mean": _evaluate_mean,
-    "columns": _evaluate_columns,
+    "pair": _write_pairs,
+    "offset": _write_offset,
+    "amplitude": _write_amplitudes,
+    "centered": _write_amplitudes,
+    "mean": _write_mean,
+    "columns": _write_columns,
 }
 
 

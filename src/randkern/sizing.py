@@ -274,6 +274,6 @@ def _sampled(
     kernel = resolve_kernel(kernel, X, None, stream, names, encoder)
     if X.shape[0] > max_rows:
         generator = stream.child("rows").generator()
-        chosen = np.sort(generator.choice(X.shape[0], max_rows, replace=False))
-        X = X[chosen]
+        sampled = np.sort(generator.choice(X.shape[0], max_rows, replace=False))
+        X = X[sampled]
     return kernel, X.astype(np.float64)

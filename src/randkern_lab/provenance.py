@@ -30,7 +30,6 @@ PRESENTATION = (
     "randkern.plots",
     "randkern_lab.catalogue",
     "randkern_lab.cli",
-    "randkern_lab.heatmaps",
     "randkern_lab.panels",
     "randkern_lab.records",
     "randkern_lab.render",

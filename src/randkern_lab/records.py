@@ -74,7 +74,7 @@ class Record:
     @property
     def seconds(self) -> float | None:
         """The recorded time that it took."""
-        return self.results and self.results["seconds"]
+        return None if self.results is None else float(self.results["seconds"])
 
     def why_stale(self) -> list[str]:
         """Return the reasons to rerun it.

@@ -90,13 +90,13 @@ class ArrayOps:
         """Return the indices of the nonzero entries of a vector."""
         return self.xp.nonzero(values)[0]
 
-    def largest(self, values):
+    def largest_or_zero(self, values):
         """Return the largest value, or 0 if none is positive, as a float."""
         return max(float(self.xp.max(values)), 0.0) if 0 not in values.shape else 0.0
 
     def largest_code(self, codes):
         """Return the largest category code, or the largest known one."""
-        return self.largest(codes)
+        return self.largest_or_zero(codes)
 
     def precision(self, dtype):
         """Return the distance from 1 to the next number of a dtype."""

@@ -119,7 +119,7 @@ def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
     if out.size == 0:
         return
     if table.size == 0:
-        raise ValueError("the table is empty.")
+        raise ValueError("the table is empty; pass at least one entry.")
     table = np.ascontiguousarray(table, dtype=np.float32)
 
     def task(rows: slice, columns: slice) -> None:

@@ -16,13 +16,20 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import event
 from numpy.lib.stride_tricks import as_strided
+
+# Waking a thread takes some 0.1 ms, which pays from about this much work.
+_NANOSECONDS_PER_THREAD = 500_000
+# More ranges than threads, so that one delayed thread does not delay all.
+_RANGES_PER_THREAD = 4
+# Fewer rows than this are not divided among threads: their columns are.
+_MIN_DIVIDED_ROWS = 16
 
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
@@ -79,12 +86,6 @@ def _flat_rows(array: np.ndarray, writeable: bool) -> tuple[np.ndarray, int]:
     return as_strided(array, (size,), (array.itemsize,), writeable=writeable), stride
 
 
-# Waking a thread takes some 0.1 ms, which pays from about this much work.
-_NANOSECONDS_PER_THREAD = 500_000
-# More ranges than threads, so that one delayed thread does not delay all.
-_RANGES_PER_THREAD = 4
-
-
 def run_over_ranges(
     task: Callable[[int, int], object],
     n: int,
@@ -128,10 +129,6 @@ def run_over_ranges(
             raise error
 
 
-# Fewer rows than this are not divided among threads: their columns are.
-_FEW_ROWS = 16
-
-
 def run_over_blocks(
     task: Callable[[slice, slice], object],
     shape: tuple[int, int],
@@ -144,9 +141,8 @@ def run_over_blocks(
     :func:`run_over_ranges`.
     """
     n, m = shape
-    by_rows = n >= _FEW_ROWS
+    by_rows = n >= _MIN_DIVIDED_ROWS
 
-    @wraps(task)
     def part(start: int, stop: int) -> None:
         if by_rows:
             task(slice(start, stop), slice(0, m))

@@ -143,7 +143,9 @@ def descend(
             f"{weights.shape}."
         )
     if weights.dtype != Z.dtype:
-        raise TypeError(f"weights must be {Z.dtype} as Z, got {weights.dtype}.")
+        raise TypeError(
+            f"weights must have the dtype of Z, {Z.dtype}, got {weights.dtype}."
+        )
     if n == 0 or k == 0:
         return 0
     targets = np.ones((k, n)) if targets is None else targets

@@ -21,9 +21,10 @@ def map_on_threads(
     """Yield the results of a function that spends its time in BLAS and NumPy, in order.
 
     At most `max_threads` items are processed at a time, on as many threads as BLAS has.
-    These have one thread of BLAS each, also if there is only one of them: results do
-    not depend on their number. Outside the main thread, where the threads of BLAS are
-    the user's (see :mod:`randkern.backend.blas`), they are processed one by one.
+    Each thread uses one thread of BLAS, even if there is only one, so that results do
+    not depend on the number of threads. Outside the main thread, where the threads of
+    BLAS are the user's (see :mod:`randkern.backend.blas`), items are processed one by
+    one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield from map(function, items)

@@ -224,7 +224,9 @@ def sparse_features(X, reads, entries, first, last, out):
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
         for low, high in entries.runs(begin, end):
             part = slice(low - begin, high - begin)
-            columns = slice(*(int(entries.columns[at]) - origin for at in (low, high)))
+            columns = slice(
+                int(entries.columns[low]) - origin, int(entries.columns[high]) - origin
+            )
             _write(
                 entries,
                 low,

@@ -127,11 +127,11 @@ def command(
         "seed": seed,
     }
     job = _Job(model, table, splitting, parts, summary, asked, arguments)
-    with files.described_if_interrupted(), _threads_for(len(table.y_train)):
+    with files.described_if_interrupted(), threads_for(len(table.y_train)):
         _run(job, files, clock, console)
 
 
-def _threads_for(n_rows: int) -> Any:
+def threads_for(n_rows: int) -> Any:
     """Return a context with one thread of BLAS and OpenMP if a table is small."""
     from threadpoolctl import threadpool_limits
 
@@ -153,8 +153,9 @@ class _Job:
 
 def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
-    from ..reporting import contents, fitted_rows, panels
+    from ..reporting import contents, panels
     from ..study.measure import Measurement
+    from ..tabular.html_summary import fitted_rows
 
     model = job.model
     task = job.table.task
@@ -165,9 +166,7 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
         _fit(model, schedule.search, X, y, known, clock, doing)
-    fitted = (
-        fitted_rows(model, len(y)) or f"fitted to the {len(y):,} rows that train it"
-    )
+    fitted = fitted_rows(model) or f"fitted to the {len(y):,} rows that train it"
     files.write_model(model, fitted)  # whatever happens to the rest
     # A fit without a search takes no longer than one with it.
     reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
@@ -366,7 +365,7 @@ def _refit(
 
     The importances remain those of the report: they are of the same kernels.
     """
-    from ..reporting import fitted_rows
+    from ..tabular.html_summary import fitted_rows
 
     X = table.X_train
     y = table.y_train
@@ -376,7 +375,7 @@ def _refit(
     _fit(model, schedule.refit, X, y, splitting, clock, doing)
     model.set_params(warm_start=False)
     model._importances = shares
-    return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
+    return fitted_rows(model) or f"fitted to all {len(y):,} rows"
 
 
 def _evaluated(

@@ -106,8 +106,8 @@ class StreamedRows(TrainingData):
                     n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
                     for drawn in row_blocks(n_drawn, n_rows):
                         yield rows.take(np.sort(order[drawn]))
-                    rest = rows.take(np.sort(order[n_drawn:]))
-                    pool, n_pooled = [rest], rest.n_rows
+                    remainder = rows.take(np.sort(order[n_drawn:]))
+                    pool, n_pooled = [remainder], remainder.n_rows
         if n_pooled:
             yield from merge(pool).batches(n_rows, generator)
 

@@ -216,9 +216,9 @@ class ParquetSource:
                 while n_pending >= self.block_rows:
                     table = arrow.Table.from_batches(pending)
                     yield table.slice(0, self.block_rows)
-                    rest = table.slice(self.block_rows)
-                    pending = rest.to_batches()
-                    n_pending = rest.num_rows
+                    remainder = table.slice(self.block_rows)
+                    pending = remainder.to_batches()
+                    n_pending = remainder.num_rows
         if n_pending:
             yield arrow.Table.from_batches(pending)
 

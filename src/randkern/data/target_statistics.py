@@ -93,7 +93,7 @@ class TargetStatistics:
         weight = used if weight is None else weight
         return cls(
             len(Y),
-            ops.largest(weight),
+            ops.largest_or_zero(weight),
             moments,
             even,
             float((weight**_SMALL_POWER).sum()),

@@ -14,5 +14,11 @@ from randkern.datasets.registry import DATASET_NAMES, fetch_openml, load_dataset
 from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import read_table
 
-__all__ = ["DATASET_NAMES", "Dataset", "fetch_openml", "load_dataset"]
-__all__ += ["TableFormat", "read_table"]
+__all__ = [
+    "DATASET_NAMES",
+    "Dataset",
+    "TableFormat",
+    "fetch_openml",
+    "load_dataset",
+    "read_table",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import itertools
 import math
 import numbers
@@ -94,9 +95,9 @@ class Term:
 
     def split(self, factors: tuple[Factor, ...]) -> Iterator[tuple[Leaf, Any]]:
         """Yield every leaf with its factors, from those of a group."""
-        rest = iter(factors)
+        remaining = iter(factors)
         for leaf in self.leaves:
-            yield leaf, tuple(itertools.islice(rest, leaf.n_factors))
+            yield leaf, tuple(itertools.islice(remaining, leaf.n_factors))
 
     def variance(self, X: Rows, Y: Rows, fourier: Fourier) -> TermVariance:
         """Return Var[φ(x)·φ(y)] of its features, for any number of them."""
@@ -120,7 +121,7 @@ class Term:
 def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
     ops = ops_of(diagonal)
-    largest = ops.largest(diagonal)
+    largest = ops.largest_or_zero(diagonal)
     if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
             f"k(x, x) is up to {largest:.3g}, which overflows {dtype}; scale the input "
@@ -137,6 +138,28 @@ def mean_diagonals(
     for diagonal in diagonals:
         check_finite_diagonal(diagonal, X.dtype)
     return np.array([ops_of(d).average(d, sample_weight) for d in diagonals])
+
+
+def _is_usual(value: Any, default: Any) -> bool:
+    """Return whether a reader of a kernel's formula can do without a parameter."""
+    if value is None or isinstance(value, (str, bool)):
+        return bool(value == default)
+    return isinstance(value, numbers.Real) and value == 0
+
+
+def _short(value: Any) -> str:
+    """Return the value of a parameter as text that fits in a formula."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return f"{value:.4g}"
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 4:
+        return f"{value.min():.4g} to {value.max():.4g} ({value.size} numbers)"
+    if isinstance(value, np.ndarray):
+        return _short(value.tolist())
+    if isinstance(value, (list, tuple)):
+        parts = [_short(part) for part in value]
+        parts[2:-1] = ["…"] if len(parts) > 6 else parts[2:-1]
+        return f"[{', '.join(parts)}]"
+    return repr(value)
 
 
 def _is_one_row(X: Any) -> bool:
@@ -357,9 +380,18 @@ class Kernel(BaseEstimator, ABC):
         return self if is_zero else NotImplemented
 
     def _formula(self) -> str:
-        """Return the kernel as text, with the operators that compose it."""
-        with np.printoptions(precision=4, threshold=6):
-            return repr(self)
+        """Return the kernel as text, with the operators that compose it.
+
+        Of a leaf, numbers other than 0 (a bias), and what differs from its default.
+        """
+        parameters = inspect.signature(type(self)).parameters.values()
+        values = self.get_params(deep=False)
+        shown = [
+            f"{parameter.name}={_short(values[parameter.name])}"
+            for parameter in parameters
+            if not _is_usual(values[parameter.name], parameter.default)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _html_repr(self) -> str:
         formula = html.escape(self._formula())

@@ -232,10 +232,10 @@ class Compositional(Leaf):
             if not self._weighs_columns(width, fourier):
                 return *plain.factors(width), *none
             drawn_apart = (0.0,) * len(plain.matrices)
-            left = width - has_constant(self._skeleton())
+            n_free = width - has_constant(self._skeleton())
             if len(moments) == 1:
-                return *drawn_apart, 1 / left
-            pairs, odd = divmod(left, 2)
+                return *drawn_apart, 1 / n_free
+            pairs, odd = divmod(n_free, 2)
             n = pairs + odd
             return *drawn_apart, pairs / n**2, odd / n**2
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from randkern._notebook import summary_table
 from randkern.kernels.base import Kernel
 from randkern.kernels.stationary import Gaussian
 
@@ -23,6 +25,7 @@ class TakesKernel(BaseEstimator):
     """
 
     kernel: Kernel | None
+    kernel_: Kernel
 
     def _default_kernel(self) -> Kernel:
         """Return the kernel for None."""
@@ -61,3 +64,13 @@ class TakesKernel(BaseEstimator):
         if nested and params.get("kernel", self.kernel) is None:
             params = params | {"kernel": self._default_kernel()}
         return super().set_params(**params)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield what a notebook shows of a fitted estimator, as names and texts."""
+        yield "kernel", self.kernel_._formula()
+
+    def _html_repr(self) -> str:
+        diagram = super()._html_repr()
+        if not hasattr(self, "kernel_"):
+            return diagram
+        return summary_table(self._facts()) + diagram

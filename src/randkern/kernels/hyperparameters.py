@@ -127,7 +127,7 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
         return
     ops = ops_of(X)
     sample = ops.as_float64(X[:: max(X.shape[0] // _BLOCK, 1)])
-    largest = ops.largest(abs(sample))
+    largest = ops.largest_or_zero(abs(sample))
     sample = sample / (largest or 1.0)
     low = ops.xp.min(sample, axis=0)
     high = ops.xp.max(sample, axis=0)
@@ -135,8 +135,8 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
     # Columns that vary only by rounding errors are constant.
     varying = reach > 64 * ops.precision(X.dtype) * ops.xp.maximum(-low, high)
-    unseen = varying & (_MAX_SPREAD * reach < ops.largest(reach))
-    unseen = unseen & (_MAX_SPREAD * deviation < ops.largest(deviation))
+    unseen = varying & (_MAX_SPREAD * reach < ops.largest_or_zero(reach))
+    unseen = unseen & (_MAX_SPREAD * deviation < ops.largest_or_zero(deviation))
     if not bool(unseen.any()):
         return
     deviation = largest * ops.to_host(deviation)
@@ -178,10 +178,10 @@ def median_distance(
     ops = ops_of(X)
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
-        chosen = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
-        chosen.sort()
-        X = ops.take(X, chosen)
-        sample_weight = None if sample_weight is None else sample_weight[chosen]
+        sampled = stream.generator().choice(n, _MEDIAN_ROWS, replace=False)
+        sampled.sort()
+        X = ops.take(X, sampled)
+        sample_weight = None if sample_weight is None else sample_weight[sampled]
     dense = ops.to_host(densify(X)).astype(np.float64)
     if sample_weight is not None:
         sample_weight = ops.to_host(sample_weight)

@@ -67,7 +67,7 @@ class Optical(Leaf):
 
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         ops = ops_of(X)
-        largest = ops.largest(ops.unit_rows(self._select(X), self.bias)[1])
+        largest = ops.largest_or_zero(ops.unit_rows(self._select(X), self.bias)[1])
         if 0 < largest < math.sqrt(float(ops.xp.finfo(X.dtype).smallest_normal)):
             raise ValueError(
                 f"rows of X have norms of up to {largest:.3g}, the squares of which "

@@ -155,10 +155,17 @@ class GradientRidge:
                 Y, weight = self._fitted.targets()
                 none = np.zeros(0, dtype=int)  # no row is left out
                 solution, intercept, _ = solve_dual(
-                    ops_of(gram).copy(gram), Y, weight, alpha, True, none
+                    ops_of(gram).copy(gram),
+                    Y,
+                    weight,
+                    alpha,
+                    fit_intercept=True,
+                    left_out=none,
                 )
             else:
-                solved = self._equations.solve(alpha, True, overwrite=False)
+                solved = self._equations.solve(
+                    alpha, fit_intercept=True, overwrite=False
+                )
                 solution, intercept = solved.solution, solved.intercept
         return solution.value, intercept
 

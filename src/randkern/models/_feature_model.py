@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
@@ -215,14 +215,15 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     @property
     def _many_targets(self) -> bool:
+        """Whether results have an axis of targets, or of classes."""
         return self._n_outputs is not None
 
-    def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (n, k) of rows, or (n,) for one target."""
+    def _drop_single_target(self, weights: np.ndarray) -> np.ndarray:
+        """Return values (n, k), or (n,) for a vector of targets."""
         return weights if self._many_targets else weights[:, 0]
 
-    def _transposed(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (D, k) of features as (k, D), or (D,) for one target."""
+    def _as_coef(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (D, k) of features as (k, D), or as (D,) for one vector."""
         return weights.T if self._many_targets else weights[:, 0]
 
     def _values(self, X: Any) -> Any:
@@ -267,6 +268,18 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
                 "for this kernel; scale the input down."
             )
         return out
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from super()._facts()
+        if self.plan_ is None:
+            yield "kernel values", "exact"
+        else:
+            kind = "landmarks" if self.features == "nystrom" else "random features"
+            yield kind, f"{self.plan_.n_components:,}"
+        if hasattr(self, "alpha_"):
+            yield "penalty α", f"{self.alpha_:.4g}"
+        if hasattr(self, "noise_"):
+            yield "noise variance", f"{self.noise_:.4g}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -131,8 +131,8 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
-        left = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
-        weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
+        omitted = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
+        weight[part] /= 1.0 + weight[part] * omitted.clip(0.0) / noise
     return ArrayRows(rows.X, rows.Y, weight)
 
 
@@ -565,7 +565,8 @@ class Evidence(LikelihoodOfRows):
             return posterior.evidence, out
         D, k = posterior.mean.shape
         halves, trace = self._inverse(posterior.factor)
-        *halves, mean = (_converted(x, single) for x in (*halves, posterior.mean))
+        halves = [_converted(half, single) for half in halves]
+        mean = _converted(posterior.mean, single)
         residual_squares = 0.0
         for part in rows.blocks(feature_block_rows(plan, 8)):
             w = weight[part.rows][:, None]
@@ -590,7 +591,7 @@ class Evidence(LikelihoodOfRows):
         if self.precise or not self._are_centred:
             return False
         size = float(kernel._diag(self._sample).mean())
-        heaviest = float(ops_of(self._weight).largest(self._weight))
+        heaviest = float(ops_of(self._weight).largest_or_zero(self._weight))
         least, most = _SINGLE_RANGE
         return noise > _SINGLE_SHARE * size * heaviest and all(
             least < number < most for number in (size, noise, noise / heaviest)

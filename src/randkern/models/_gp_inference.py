@@ -130,13 +130,15 @@ class Conjugate(Inference):
 
     def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
         plan, learned = process.plan_, 0
-        most = _MAX_EXACT_ROWS if process._learning_plan is None else 0
+        max_rows = _MAX_EXACT_ROWS if process._learning_plan is None else 0
         if process.optimizer is not None:
             learned = rows.n_rows
             if plan is not None:
-                learned = min(learned, most or most_learning_rows(plan.n_components))
+                learned = min(
+                    learned, max_rows or most_learning_rows(plan.n_components)
+                )
         check_process_memory(plan, rows, learned, limit)
-        return most
+        return max_rows
 
     def evidence(
         self,

@@ -78,10 +78,10 @@ _MEMORY = 50
 # Largest change of a logarithm in the first step.
 _FIRST_STEP = 0.5
 # Ends this close in every logarithm count as the same maximum.
-_SAME = 0.1
+_SAME_MAXIMUM = 0.1
 # Maxima to continue from where evaluations are cheap, within this of the best.
 _MAX_CANDIDATES = 2
-_LIKELY = 5.0
+_MAX_DEFICIT = 5.0
 
 # Called with the number of a step and its θ; returns whether to stop.
 Report = Callable[[int, np.ndarray], bool]
@@ -147,8 +147,8 @@ def maximise(
         generator = stream.child("restart", index).generator()
         moves = math.log(FACTOR) * generator.normal(size=len(names))
         starts.append(starts[0] + moves)
-    width = math.sqrt(FIRST_ROWS) * np.eye(len(names))
-    first = [_Point(start.clip(low, high), width) for start in starts]
+    root = math.sqrt(FIRST_ROWS) * np.eye(len(names))
+    first = [_Point(start.clip(low, high), root) for start in starts]
     search = _Search(low, high, report)
     with ignoring(IllConditionedWarning, ConvergenceWarning):
         # Systems at trial values may be ill conditioned, or modes hard to find; the
@@ -157,15 +157,16 @@ def maximise(
         ends = [search.ascent(stages[0], point) for point in points]
         # Slopes fall with the square of a lengthscale, so that all rows would hardly
         # shorten it any more where a sample has lengthened it further.
-        farthest = np.max([point.theta for point in first], axis=0)
-        farthest[are_lengthscales(names)] += math.log(FACTOR)
-        farthest[~are_lengthscales(names)] = math.inf
+        max_theta = np.max([point.theta for point in first], axis=0)
+        max_theta[are_lengthscales(names)] += math.log(FACTOR)
+        max_theta[~are_lengthscales(names)] = math.inf
         for stage in stages[1:]:
-            ends = [replace(end, theta=end.theta.clip(None, farthest)) for end in ends]
+            ends = [replace(end, theta=end.theta.clip(None, max_theta)) for end in ends]
             points = [search.rescaled(stage, x) for x in _distinct(ends) + first]
             points = _distinct(points)
-            likely = points[0].value - _LIKELY if stage.is_cheap else points[0].value
-            points = [point for point in points if point.value >= likely]
+            max_deficit = _MAX_DEFICIT if stage.is_cheap else 0.0
+            best = points[0].value
+            points = [point for point in points if point.value >= best - max_deficit]
             ends = [search.ascent(stage, point) for point in points]
     end = max(ends, key=lambda end: end.value)
     if not search.stop:
@@ -310,12 +311,12 @@ def _inward(
 
 def _distinct(points: list[_Point]) -> list[_Point]:
     """Return the few most likely points, one per maximum, the best first."""
-    chosen: list[_Point] = []
+    distinct: list[_Point] = []
     for point in sorted(points, key=lambda point: -point.value):
-        is_new = all(abs(point.theta - x.theta).max() > _SAME for x in chosen)
+        is_new = all(abs(point.theta - x.theta).max() > _SAME_MAXIMUM for x in distinct)
         if is_new:
-            chosen.append(point)
-    return chosen[:_MAX_CANDIDATES]
+            distinct.append(point)
+    return distinct[:_MAX_CANDIDATES]
 
 
 def _negative(

@@ -65,7 +65,7 @@ _LARGEST_RATIO = 1e4
 _OF_MEAN = {"k2__scale": "mean__scale"}
 
 
-def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
+def add_mean_function(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
     """Return a kernel plus v h(x)·h(y), with h = 1, or 1 and the columns.
 
     Targets of `rows` are in units of the fit; v also depends on the sizes of the
@@ -87,16 +87,16 @@ def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
 
 
 def units_of(
-    rows: TrainingData, *, center: bool, normalize: bool, robust: Stream | None
+    rows: TrainingData, *, center: bool, normalize: bool, median_stream: Stream | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the shifts and scales of the targets of rows.
 
     Plain numbers, which have no device: means and standard deviations, or medians and
-    multiples of median deviations (of rows sampled by the stream `robust`), which are
-    robust to outliers.
+    multiples of median deviations, which are robust to outliers; those of rows that
+    `median_stream` samples.
     """
-    if robust is not None and (center or normalize):
-        mean, scale = _medians(rows, robust)
+    if median_stream is not None and (center or normalize):
+        mean, scale = _medians(rows, median_stream)
         scale = scale if normalize else np.ones_like(scale)
         return tuple(mean.tolist()), tuple(scale.tolist())
     survey = rows.survey()
@@ -182,21 +182,21 @@ class Reach:
         if not len(others):
             return reach
         X = ops.take(X, others)
-        share = ops.to_host(reach.left_over(X)) / ops.to_host(kernel._diag(X))
+        share = ops.to_host(reach.omitted_variance(X)) / ops.to_host(kernel._diag(X))
         usual = np.quantile(np.nan_to_num(share), _USUAL_QUANTILE)
         return cls(kernel, plan, min(float(usual), _LARGEST_SHARE))
 
-    def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
+    def omitted_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
         return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return a lower bound of the variance: k(x, x) far from all rows."""
-        excess = self.left_over(X, evaluate) - self.usual * self.kernel._diag(X)
+        excess = self.omitted_variance(X, evaluate) - self.usual * self.kernel._diag(X)
         return excess.clip(0.0) / (1 - self.usual)
 
-    def left_covariance(self, X: Rows) -> np.ndarray:
+    def omitted_covariance(self, X: Rows) -> np.ndarray:
         """Return k(x, y) − k(x, L)K_LL⁻¹k(L, y) for all pairs of rows."""
         Z = evaluate(self.plan, X)
         return self.kernel._gram(X, None) - Z @ Z.T
@@ -219,7 +219,7 @@ def landmarks_of(plan: Plan) -> Any:
 _PATH_FEATURES = 2000
 
 
-def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
+def noise_of_new_rows(model: Any, include_noise: Any, X: Any) -> Any:
     """Return the noise variance of new rows: a number, or one per row."""
     if np.ndim(include_noise) == 0:
         return model.noise_ if include_noise else 0.0
@@ -260,7 +260,7 @@ def conditioned_paths(
     return [prior, partial(predict_by_rows, kernel, rows, dual)]
 
 
-def left_paths(
+def omitted_paths(
     kernel: Kernel, plan: Plan, columns: int, random_state: Any
 ) -> tuple[Draws, np.ndarray]:
     """Return draws of the prior, and weights of φ(x) whose values are to be subtracted.
@@ -347,7 +347,7 @@ class GaussianProcess(FeatureModel):
     @property
     def _has_landmarks(self) -> bool:
         """Whether the fitted features are those of landmarks."""
-        return self.plan_ is not None and self.plan_.factor is not None
+        return self.plan_ is not None and self.plan_.triangle is not None
 
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
@@ -363,7 +363,7 @@ class GaussianProcess(FeatureModel):
             stream = stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
-    def _left_out(
+    def _omitted_variance(
         self, X: Rows, Z: Any, variance: Any, evaluate: Evaluate = evaluate
     ) -> Any:
         """Return the variance to add to that of features Z of rows.
@@ -441,7 +441,9 @@ class GaussianProcess(FeatureModel):
             moments = [posterior.moments(Z) for posterior in posteriors]
             means[rows] = ops.hstack([mean.reshape(len(Z), -1) for mean, _ in moments])
             for t, (_, variance) in enumerate(moments):
-                variances[rows, t] = variance + self._left_out(part, Z, variance)
+                variances[rows, t] = variance + self._omitted_variance(
+                    part, Z, variance
+                )
         return means, variances
 
     def _evidence(
@@ -455,20 +457,20 @@ class GaussianProcess(FeatureModel):
     def _infer(
         self,
         rows: TrainingData,
-        drawn_from: tuple[Rows, Any],
+        sample: tuple[Rows, Any],
         stream: Stream,
         limit: int,
         report: FitReport,
     ) -> None:
         """Learn θ, and set the posteriors given rows in units of the fit.
 
-        `drawn_from` are the rows, with weights, that landmarks are chosen among.
+        `sample` are the rows, with weights, that landmarks are chosen among.
         """
-        most = self._inference.max_learning_rows(self, rows, limit)
-        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
-        self._learn(sample, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream, limit)
-        posteriors = self._inference.posteriors(self, rows, sample, limit)
+        max_rows = self._inference.max_learning_rows(self, rows, limit)
+        learned_from = learning_rows(rows, self.plan_, stream.child("sample"), max_rows)
+        self._learn(learned_from, stream.child("restarts"), report)
+        self._draw_landmarks(*sample, stream, limit)
+        posteriors = self._inference.posteriors(self, rows, learned_from, limit)
         self._posteriors = posteriors.of_functions
         self._triangle = posteriors.triangle
         if posteriors.X is not None:

@@ -128,11 +128,11 @@ class Conditionals:
         alpha = np.einsum("bkt,bt->bk", self.solved, by_mean)
         for row, (places, own) in enumerate(zip(self.places, self.own, strict=True)):
             beta, v = self.weights[row], by_variance[row]
-            left = v * beta - alpha[row]
-            by_gram[np.ix_(places, places)] += np.outer(beta, left)
+            residual = v * beta - alpha[row]
+            by_gram[np.ix_(places, places)] += np.outer(beta, residual)
             by_gram[places, own] += alpha[row] - 2 * v * beta
             by_gram[own, own] += v
-            out[-1] += float((beta * left * self.noise[row]).sum())
+            out[-1] += float((beta * residual * self.noise[row]).sum())
         add_gram_gradient(hyper, self.rows, self.rows, by_gram, out[:-1])
 
 
@@ -290,8 +290,8 @@ def _preceding(
     """Yield blocks of the numbers of rows, and of k nearby ones that precede each."""
     levels = np.floor(np.log2(numbers / k)).astype(int)
     for level in np.unique(levels):
-        chosen = numbers[levels == level]
+        of_level = numbers[levels == level]
         tree = cKDTree(scaled[: k << level])
-        _, neighbors = tree.query(scaled[chosen], range(1, k + 1))
-        for block in _nearby(scaled[chosen], size):
-            yield chosen[block], neighbors[block]
+        _, neighbors = tree.query(scaled[of_level], range(1, k + 1))
+        for block in _nearby(scaled[of_level], size):
+            yield of_level[block], neighbors[block]

@@ -26,25 +26,27 @@ _LARGEST_WEIGHT = 1e60
 
 
 def learning_rows(
-    rows: TrainingData, plan: Plan | None, stream: Stream, most: int = 0
+    rows: TrainingData, plan: Plan | None, stream: Stream, max_rows: int = 0
 ) -> ArrayRows:
     """Return rows to learn from, in float64, without those of weight 0.
 
-    All rows for the exact kernel; for features a uniform sample of `most` rows, or (0)
-    as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows that
-    are not in memory, at most as many as fit in 64 MB.
+    All rows for the exact kernel; for features a uniform sample of `max_rows` rows, or
+    (0) as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows
+    that are not in memory, at most as many as fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
     if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
         usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
-        most = most or most_learning_rows(plan.n_components)
+        max_rows = max_rows or most_learning_rows(plan.n_components)
         if not rows.in_memory:
             row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
-            most = min(most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS))
-        if most < len(usable):
-            drawn = stream.generator().choice(len(usable), most, replace=False)
+            max_rows = min(
+                max_rows, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS)
+            )
+        if max_rows < len(usable):
+            drawn = stream.generator().choice(len(usable), max_rows, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
     block = rows.take(usable)
     ops = ops_of(block.X)
@@ -57,7 +59,7 @@ def learning_rows(
         Y = Y[positive]
         weight = weight[positive]
     if weight is not None:
-        largest = ops.largest(weight)
+        largest = ops.largest_or_zero(weight)
         if largest > _LARGEST_WEIGHT:
             raise ValueError(
                 "a row of weight w counts as w rows, got a sample_weight of "
@@ -75,11 +77,11 @@ def most_learning_rows(n_components: int) -> int:
     return max(_MIN_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
-def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+def uniform_sample(rows: ArrayRows, max_rows: int, stream: Stream) -> ArrayRows:
     """Return a sample of at most this many rows: all if they are few."""
-    if rows.n_rows <= most:
+    if rows.n_rows <= max_rows:
         return rows
-    drawn = stream.generator().choice(rows.n_rows, most, replace=False)
+    drawn = stream.generator().choice(rows.n_rows, max_rows, replace=False)
     return rows.take(np.sort(drawn))
 
 

@@ -59,8 +59,8 @@ def separate(
     ops = ops_of(features.like)
     rows = np.flatnonzero(usable)
     if len(rows) > _FIRST_ROWS:
-        chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
-        rows = np.sort(chosen)
+        sampled = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
+        rows = np.sort(sampled)
     # Predictions of the exact kernel use dual variables.
     dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops.precision(features.dtype)

@@ -86,7 +86,7 @@ def descend(
     n_products = 0
     while n_products < max_products and not reached(value, gradient):
         # Squares of tiny gradients underflow.
-        size = ops.largest(abs(gradient))
+        size = ops.largest_or_zero(abs(gradient))
         step, taken = _newton_step(
             curvature(at), gradient / size, max_products - n_products
         )
@@ -99,7 +99,7 @@ def descend(
         value = after
         if report(at):
             break
-        if flat and ops.largest(abs(gradient)) > _PROGRESS * size:
+        if flat and ops.largest_or_zero(abs(gradient)) > _PROGRESS * size:
             break
     return at, n_products
 

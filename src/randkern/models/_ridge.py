@@ -43,7 +43,6 @@ from randkern.models.normal_equations import (
 from randkern.solvers import (
     ITERATIVE,
     PCG,
-    SGD,
     Checkpoint,
     IterativeSolver,
 )
@@ -92,7 +91,7 @@ class KernelRidge(RidgeModel):
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Fit weights to checked rows."""
-        rows = self._shifted(rows)
+        rows = self._shift_targets(rows)
         if self._is_local:
             if self.solver not in ("auto", "cholesky"):
                 raise ValueError(
@@ -114,7 +113,7 @@ class KernelRidge(RidgeModel):
         solved = self._store_solution_of(statistics, overwrite=True)
         sample = self._sample_left_out(rows)
         residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
-        self._keep_left_out(sample.numbers, sample.rows.Y, residuals, sample.weight)
+        self._store_residuals(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
@@ -124,13 +123,17 @@ class KernelRidge(RidgeModel):
         different = rows if merged is None else merged.rows
         sample = self._sample_left_out(different)
         solution, intercept, residuals = fit_dual(
-            different, self._gram, float(self.alpha), self.fit_intercept, sample.numbers
+            different,
+            self._gram,
+            float(self.alpha),
+            fit_intercept=self.fit_intercept,
+            left_out=sample.numbers,
         )
         numbers = sample.numbers
         if merged is not None:
             numbers = merged.first[numbers]
             solution = replace(solution, value=merged.expanded(solution.value))
-        self._keep_left_out(numbers, sample.rows.Y, residuals, sample.weight)
+        self._store_residuals(numbers, sample.rows.Y, residuals, sample.weight)
         self._store_dual(rows.X, solution, intercept)
 
     def _check_dual_memory(self, rows: TrainingData, limit: int) -> None:
@@ -185,10 +188,12 @@ class KernelRidge(RidgeModel):
             solution = system.solve(report, checkpoint)
         finally:
             report.iterations_end()
-        left = system.left_out_residuals(solution)
-        if left is not None:
+        residuals = system.left_out_residuals(solution)
+        if residuals is not None:
             sample = system.probed.sample
-            self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
+            self._store_residuals(
+                sample.numbers, sample.rows.Y, residuals, sample.weight
+            )
         weights, intercept = system.operator.weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)
@@ -241,7 +246,7 @@ class KernelRidge(RidgeModel):
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # fit_intercept has changed
         solved = statistics.solve(
-            float(self.alpha), self.fit_intercept, overwrite=overwrite
+            float(self.alpha), fit_intercept=self.fit_intercept, overwrite=overwrite
         )
         self._store(solved.solution, solved.solution.value, solved.intercept)
         return solved
@@ -258,7 +263,7 @@ class KernelRidge(RidgeModel):
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
         solver = self._iterative_solver()
-        if isinstance(solver, SGD):
+        if solver.continues:
             self._take_steps(rows, solver)
             return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
@@ -271,7 +276,7 @@ class KernelRidge(RidgeModel):
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
-            rows = self._shifted(rows)
+            rows = self._shift_targets(rows)
         elif any(self._shift):
             rows = rows.rescaled(self._shift, 1.0)
         try:
@@ -288,11 +293,11 @@ class KernelRidge(RidgeModel):
         """Whether partial_fit has been called since the last fit."""
         return hasattr(self, "_statistics") or hasattr(self, "_streaming")
 
-    def _take_steps(self, rows: ArrayRows, solver: SGD) -> None:
-        """Take steps of stochastic gradients on new rows."""
+    def _take_steps(self, rows: ArrayRows, solver: IterativeSolver) -> None:
+        """Take steps of a solver that continues on new rows."""
         if self.fit_intercept:
             raise ValueError(
-                "partial_fit with solver='sgd' cannot fit an intercept; use "
+                f"partial_fit with solver={solver.name!r} cannot fit an intercept; use "
                 "fit_intercept=False, or another solver."
             )
         if not hasattr(self, "_streaming"):

@@ -22,7 +22,7 @@ from randkern.models._feature_model import FeatureModel, check_same_device
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram
-from randkern.models.left_out import LeftOut, sample_left_out
+from randkern.models.left_out import SampledRows, sample_left_out
 from randkern.plan import evaluate
 from randkern.solvers import Solution
 
@@ -54,7 +54,7 @@ class RidgeModel(FeatureModel, ABC):
         """Fit weights to checked rows."""
 
     @abstractmethod
-    def _keep_left_out(
+    def _store_residuals(
         self, numbers: np.ndarray, Y: Array, residuals: Array, weight: Array
     ) -> None:
         """Store results of the leave-one-out residuals of some rows.
@@ -144,8 +144,8 @@ class RidgeModel(FeatureModel, ABC):
         self.solution_ = self.cells_.solution
         sample = self._sample_left_out(rows)
         Y = sample.rows.Y
-        left = Y - self.cells_.left_out[sample.numbers]
-        self._keep_left_out(sample.numbers, Y, left, sample.weight)
+        residuals = Y - self.cells_.left_out[sample.numbers]
+        self._store_residuals(sample.numbers, Y, residuals, sample.weight)
         return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
@@ -154,7 +154,7 @@ class RidgeModel(FeatureModel, ABC):
             return True
         return rows.in_memory and self.plan_.n_components > rows.n_rows
 
-    def _shifted(self, rows: Any) -> Any:
+    def _shift_targets(self, rows: Any) -> Any:
         """Return the rows with targets shifted near 0, if an intercept is fitted."""
         self._shift = (0.0,) * rows.n_targets
         if self._labelled:
@@ -171,7 +171,7 @@ class RidgeModel(FeatureModel, ABC):
             )
         return rows
 
-    def _sample_left_out(self, rows: TrainingData) -> LeftOut:
+    def _sample_left_out(self, rows: TrainingData) -> SampledRows:
         """Return rows to leave out one at a time."""
         generator = Stream(self._key).child("left out").generator()
         return sample_left_out(rows, self._labelled, generator)
@@ -192,8 +192,11 @@ class RidgeModel(FeatureModel, ABC):
             intercept = intercept + shift
         constant = intercept if self._many_targets else float(intercept[0])
         if self.plan_ is None:
-            return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._transposed(value), "intercept_": constant}
+            return {
+                "dual_coef_": self._drop_single_target(value),
+                "intercept_": constant,
+            }
+        return {"coef_": self._as_coef(value), "intercept_": constant}
 
     def _store(self, solution: Any, weights: Array, intercept: Any) -> None:
         self.solution_ = solution
@@ -250,7 +253,10 @@ class RidgeModel(FeatureModel, ABC):
         if not hasattr(self, "cells_"):
             return super()._values_of(X, moved)
         check_same_device(X, self.X_fit_)
-        return self._shaped(self.cells_.predict(self.X_fit_, X)) + self.intercept_
+        return (
+            self._drop_single_target(self.cells_.predict(self.X_fit_, X))
+            + self.intercept_
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         fitted = ("coef_", "dual_coef_", "cells_")

@@ -117,7 +117,15 @@ class RealTargets:
                 "tensor.numpy(force=True)."
             )
         dtype = tensor_floats()[0] if is_tensor(y) else np.float64
-        Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
+        try:
+            Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            raise ValueError(
+                f"y holds texts, not numbers ({error}); classifiers, such as "
+                "KernelRidgeClassifier, take labels."
+            ) from None
         check_consistent_length(X, Y)
         Y = ops_of(X).float64_like(Y, X)
         if Y.ndim > 2:

@@ -16,7 +16,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
 from randkern.models.dual import solve_dual
-from randkern.models.left_out import LeftOut
+from randkern.models.left_out import SampledRows
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -172,19 +172,23 @@ class PrimalSearch:
         yield from _sums_without(parts, _added)
         self.total = _added(parts)
 
-    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
+    def solve(
+        self, alpha: float, sample: SampledRows
+    ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
         Also the residuals of some rows in fits without one of them and its copies.
         """
-        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
+        solved = self.total.solve(
+            alpha, fit_intercept=self.fit_intercept, overwrite=True
+        )
         # These rows may hold features in place of the rows of the sample.
         rows = self.rows.take(sample.numbers)
         residuals = solved.left_out_residuals(self.plan, rows, sample.copies)
         return solved.solution, solved.intercept, residuals
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
-        return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
+        return PrimalPath.of(statistics, self.alphas, fit_intercept=self.fit_intercept)
 
     def _statistics(self, rows: ArrayRows) -> NormalEquations:
         D, k = self.plan.n_components, rows.n_targets
@@ -259,22 +263,36 @@ class DualSearch:
             weight = None if self.weight is None else self.weight[train]
             among = gram[np.ix_(train, train)]
             path = DualPath.of(
-                among, self.Y[train], weight, self.alphas, self.fit_intercept
+                among,
+                self.Y[train],
+                weight,
+                self.alphas,
+                fit_intercept=self.fit_intercept,
             )
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
 
-    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
+    def solve(
+        self, alpha: float, sample: SampledRows
+    ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
         Also the residuals of some rows in fits without one of them and its copies.
         """
-        system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual(*system, sample.numbers)
+        return solve_dual(
+            self.gram,
+            self.Y,
+            self.weight,
+            alpha,
+            fit_intercept=self.fit_intercept,
+            left_out=sample.numbers,
+        )
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)
-        return DualPath.of(gram, self.Y, self.weight, self.alphas, self.fit_intercept)
+        return DualPath.of(
+            gram, self.Y, self.weight, self.alphas, fit_intercept=self.fit_intercept
+        )
 
 
 def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:

@@ -159,9 +159,9 @@ class CellTree:
             if len(members) > cell_rows:
                 share = overlap * math.sqrt(cell_rows / len(members))
                 parts = bisect_left(sizes, len(members) / cell_rows)
-                left = sizes[parts // 2]
-                left /= left + sizes[parts - parts // 2]
-                split = _split(rows[members], share, left)
+                left_share = sizes[parts // 2]
+                left_share /= left_share + sizes[parts - parts // 2]
+                split = _split(rows[members], share, left_share)
             if split is None:
                 number = ~n_cells
                 n_cells += 1
@@ -177,11 +177,11 @@ class CellTree:
             if parent >= 0:
                 children[parent][side] = number
         n_nodes = len(directions)
-        low_high = np.array(bands, dtype=float).reshape(n_nodes, 2)
+        limits = np.array(bands, dtype=float).reshape(n_nodes, 2)
         return cls(
             directions=np.array(directions).reshape(n_nodes, rows.shape[1]),
-            low=low_high[:, 0],
-            high=low_high[:, 1],
+            low=limits[:, 0],
+            high=limits[:, 1],
             children=np.array(children, dtype=np.int64).reshape(n_nodes, 2),
             n_cells=n_cells,
         )
@@ -192,8 +192,8 @@ class CellTree:
         Only cells that have any of these rows are yielded. The weights of the cells of
         a row sum to 1.
         """
-        everything = np.arange(len(rows)), np.ones(len(rows))
-        pending = [(0 if len(self.low) else ~0, *everything)]
+        root = 0 if len(self.low) else ~0
+        pending = [(root, np.arange(len(rows)), np.ones(len(rows)))]
         while pending:
             node, members, weight = pending.pop()
             if not len(members):
@@ -203,8 +203,7 @@ class CellTree:
                 continue
             low, high = self.low[node], self.high[node]
             position = rows[members] @ self.directions[node]
-            u = np.clip((position - low) / (high - low), 0.0, 1.0)
-            share = u * u * (3.0 - 2.0 * u)
+            share = _smooth_step(np.clip((position - low) / (high - low), 0.0, 1.0))
             for child, part in zip(
                 self.children[node, ::-1], (share, 1.0 - share), strict=True
             ):
@@ -225,10 +224,16 @@ class CellTree:
             low = float(self.low[node])
             high = float(self.high[node])
             position = rows @ self.directions[node][:, None]
-            u = ((position - low) * (1.0 / (high - low))).clip(0.0, 1.0)
-            share = u * u * (3.0 - 2.0 * u)
+            share = _smooth_step(
+                ((position - low) * (1.0 / (high - low))).clip(0.0, 1.0)
+            )
             left, right = self.children[node]
             pending += [(right, weight * share), (left, weight * (1.0 - share))]
+
+
+def _smooth_step(u: Any) -> Any:
+    """Return 3u² − 2u³, which rises from 0 to 1 with slopes 0 at both ends."""
+    return u * u * (3.0 - 2.0 * u)
 
 
 def _split(
@@ -322,13 +327,15 @@ class Cells:
         for block in row_blocks(X.shape[0], _PREDICTED_ROWS):
             scaled = scaled_rows(self.kernel, X[block], self.stream)
             for cell, members, weight in self.tree.cells(scaled):
-                known = ops.as_float64(ops.take(fitted, self.rows[cell]))
+                X_cell = ops.as_float64(ops.take(fitted, self.rows[cell]))
                 intercept = ops.float64_like(self.intercepts[cell], X)
-                step = rows_within(_GRAM_BYTES, 8 * known.shape[0])
+                step = rows_within(_GRAM_BYTES, 8 * X_cell.shape[0])
                 for part in row_blocks(len(members), step):
                     numbers = block.start + members[part]
-                    new = ops.as_float64(ops.take(X, numbers))
-                    values = self.kernel._gram(new, known) @ self.dual[cell] + intercept
+                    gram = self.kernel._gram(
+                        ops.as_float64(ops.take(X, numbers)), X_cell
+                    )
+                    values = gram @ self.dual[cell] + intercept
                     out[numbers] += ops.float64_like(weight[part, None], X) * values
         return out
 
@@ -439,7 +446,9 @@ def _fit_cell(
     copy = ops_of(rows.Y).copy
     scores: Any = None
     if len(alphas) > _MAX_FACTORISED:
-        path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
+        path = DualPath.of(
+            copy(gram), rows.Y, rows.weight, alphas, fit_intercept=fit_intercept
+        )
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
         alphas = alphas[[np.nanargmax(scores)]]
@@ -448,7 +457,12 @@ def _fit_cell(
     best = None
     for alpha in alphas:
         solution, intercept, residuals = solve_dual(
-            copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, all_rows
+            copy(gram),
+            rows.Y,
+            rows.weight,
+            float(alpha),
+            fit_intercept=fit_intercept,
+            left_out=all_rows,
         )
         left_out = rows.Y - residuals
         predictions = iter([(slice(0, rows.n_rows), left_out[None])])

@@ -69,7 +69,7 @@ class DualSystem:
 
     @classmethod
     def of(
-        cls, gram: Array, Y: Array, weight: Array, fit_intercept: bool
+        cls, gram: Array, Y: Array, weight: Array, *, fit_intercept: bool
     ) -> DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
         n = len(gram)
@@ -105,6 +105,7 @@ def factorise_dual(
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
     alpha: float,
+    *,
     fit_intercept: bool,
 ) -> tuple[DualSystem, CholeskyState, Solution]:
     """Return the system of a Gram matrix, its factor and its solution.
@@ -114,7 +115,7 @@ def factorise_dual(
     scale = float(gram.diagonal().mean())
     if sample_weight is not None:
         scale *= float(sample_weight.max())
-    system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
+    system = DualSystem.of(gram, Y, sample_weight, fit_intercept=fit_intercept)
     solver = Cholesky(first_jitter=2.0**-26)
     state = solver.init(gram, alpha, scale)
     return system, state, solver.solve(state, system.right)
@@ -125,6 +126,7 @@ def solve_dual(
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
     alpha: float,
+    *,
     fit_intercept: bool,
     left_out: np.ndarray,
 ) -> tuple[Solution, np.ndarray, Any]:
@@ -137,7 +139,7 @@ def solve_dual(
     positive weight; the last rows take the least work.
     """
     system, state, solution = factorise_dual(
-        gram, Y, sample_weight, alpha, fit_intercept
+        gram, Y, sample_weight, alpha, fit_intercept=fit_intercept
     )
     shift = alpha
     diagonal = state.inverse_diagonal(left_out)
@@ -154,6 +156,7 @@ def fit_dual(
     rows: ArrayRows,
     gram_of: Callable[[Rows], Array],
     alpha: float,
+    *,
     fit_intercept: bool,
     left_out: np.ndarray,
 ) -> tuple[Solution, Array, Any]:
@@ -166,7 +169,14 @@ def fit_dual(
     ops = ops_of(rows.Y)
     if len(left_out) == n:
         gram = gram_of(rows.X)
-        return solve_dual(gram, rows.Y, rows.weight, alpha, fit_intercept, left_out)
+        return solve_dual(
+            gram,
+            rows.Y,
+            rows.weight,
+            alpha,
+            fit_intercept=fit_intercept,
+            left_out=left_out,
+        )
     is_left_out = ops.float64_zeros(n, rows.Y)
     is_left_out[left_out] = 1.0
     order = ops.xp.argsort(is_left_out, stable=True)
@@ -174,7 +184,7 @@ def fit_dual(
     last = np.arange(n - len(left_out), n)
     gram = gram_of(rows.X)
     solution, intercept, residuals = solve_dual(
-        gram, rows.Y, rows.weight, alpha, fit_intercept, last
+        gram, rows.Y, rows.weight, alpha, fit_intercept=fit_intercept, left_out=last
     )
     value = ops.take(solution.value, ops.xp.argsort(order))
     return replace(solution, value=value), intercept, residuals

@@ -106,10 +106,10 @@ class DualLogistic:
     ) -> DualWeights:
         """Return the weights of least objective for strengths c, (n,), of rows.
 
-        Rows of strength 0 have no weight, but values, which do not know their labels;
-        nor may they have weight in `start`. The excess of the objective is at most
-        `tol` times it, unless that takes more than about `max_iter` products, or
-        `report`, called with the weights of each step, returns that it has to end.
+        Rows of strength 0 get values but no weight; their weight in `start` must be 0.
+        The excess of the objective is at most `tol` times it, unless that takes more
+        than about `max_iter` products, or `report`, which is called with the weights of
+        each step, returns True to stop.
         """
         zeros = np.zeros(len(self.signs))
         at = DualWeights(zeros, zeros) if start is None else start

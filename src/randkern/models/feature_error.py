@@ -49,14 +49,14 @@ def warn_of_feature_error(
     size = min(_SAMPLE, len(used) // 2)
     if size < _MIN_SAMPLE:
         return
-    chosen = stream.generator().choice(used, 2 * size, replace=False)
+    sampled = stream.generator().choice(used, 2 * size, replace=False)
     values = []
     variances = []
     diagonals = []
     row_bytes = stored_bytes(X) // X.shape[0] * 8 // X.dtype.itemsize
     at_once = rows_within(_PART_BYTES, row_bytes, at_least=_MIN_SAMPLE)
     for part in row_blocks(size, at_once):
-        left, right = (_sampled(X, half[part]) for half in np.split(chosen, 2))
+        left, right = (_sampled(X, half[part]) for half in np.split(sampled, 2))
         values.append(kernel._gram(left, right).ravel())
         variance = kernel._feature_variance(left, right, n_components, fourier)
         variances.append(variance.ravel())

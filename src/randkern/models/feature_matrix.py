@@ -39,16 +39,23 @@ class FeatureBlock:
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some rows of the block, numbered from its start."""
-        arrays = (self.values, self.scales, self.Y, self.weight)
+
+        def rows_of(array: Any) -> Any:
+            return None if array is None else array[rows]
+
         return FeatureBlock(
-            rows, *(None if array is None else array[rows] for array in arrays)
+            rows,
+            self.values[rows],
+            rows_of(self.scales),
+            rows_of(self.Y),
+            rows_of(self.weight),
         )
 
 
 def products(Z: Array, weights: Array) -> Any:
     """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
     ops = ops_of(weights)
-    size = ops.largest(abs(weights)) or 1.0
+    size = ops.largest_or_zero(abs(weights)) or 1.0
     return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
 
 
@@ -79,7 +86,7 @@ def scores_of(features: FeatureMatrix, weights: Array) -> tuple[Any, float]:
     for block in features.blocks():
         Z = block.values
         scores[block.rows] = products(Z, weights)
-        square = max(square, ops.largest(ops.algebra.column_products(Z.T, Z.T)))
+        square = max(square, ops.largest_or_zero(ops.algebra.column_products(Z.T, Z.T)))
     return scores, square**0.5
 
 
@@ -119,8 +126,8 @@ class FeatureMatrix:
         self.n_components = plan.n_components
         self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
-            most = cache_bytes or sys.maxsize
-            block_rows = block_rows_within(plan, self.like, most)
+            max_bytes = cache_bytes or sys.maxsize
+            block_rows = block_rows_within(plan, self.like, max_bytes)
         self.block_rows = block_rows
 
     def _place(self, like: Array) -> None:

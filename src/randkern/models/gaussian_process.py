@@ -35,11 +35,11 @@ from randkern.models._gp_inference import Conjugate, Laplace, regression_inferen
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood
 from randkern.models._gp_model import (
     GaussianProcess,
+    add_mean_function,
     conditioned_paths,
-    left_paths,
-    new_noise,
+    noise_of_new_rows,
+    omitted_paths,
     units_of,
-    with_mean,
 )
 from randkern.models._gp_neighbors import NearestPosterior, check_neighbors
 from randkern.models._targets import RealTargets
@@ -354,20 +354,22 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_neighbors(self, X)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows, drawn_from = read(self, X, y, sample_weight, stream)
+        rows, sample = read(self, X, y, sample_weight, stream)
         self._target_mean, self._target_scale = units_of(
             rows,
             center=self.mean != "zero" and self.likelihood != "poisson",
             normalize=self.normalize_y,
-            robust=stream.child("units") if self.likelihood == "student-t" else None,
+            median_stream=stream.child("units")
+            if self.likelihood == "student-t"
+            else None,
         )
         limit = self._memory_for(rows)
         rows = rows.rescaled(self._target_mean, self._target_scale)
-        kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
-        self._draw(*drawn_from, stream, kernel)
+        kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
+        self._draw(*sample, stream, kernel)
         self.intercept_ = 0.0
         self._inference = regression_inference(self, rows, stream)
-        self._infer(rows, drawn_from, stream, limit, report)
+        self._infer(rows, sample, stream, limit, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
         self._set_coefficients()
@@ -380,9 +382,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return
         mean = self._posterior.mean
         if self.plan_ is not None:
-            self.coef_ = mean if mean.ndim == 1 else self._transposed(mean)
+            self.coef_ = mean if mean.ndim == 1 else self._as_coef(mean)
         elif self._triangle is None:
-            self.dual_coef_ = self._shaped(mean)
+            self.dual_coef_ = self._drop_single_target(mean)
         else:
             solve = ops_of(mean).algebra.triangular_solve
             self.dual_coef_ = solve(self._triangle, mean, transposed=True)
@@ -444,13 +446,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             if return_cov:
                 self._gaussian("return_cov")
             likelihood = self._inference.likelihood
-            either = partial(self._expected, likelihood, return_std, include_noise)
-            return self._mapped(self.predict, X, either, None, self._model_weights)
+            moments_of = partial(
+                self._likelihood_moments, likelihood, return_std, include_noise
+            )
+            return self._mapped(self.predict, X, moments_of, None, self._model_weights)
         if return_cov:
             self._joint("return_cov")
         if not return_std and not return_cov:
             return self._values(X)
-        noise = new_noise(self, include_noise, X)
+        noise = noise_of_new_rows(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
             means, variances = self._moments(rows)
@@ -480,11 +484,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             )
         k = self._n_outputs
         arguments = {"return_std": True, "include_noise": include_noise}
-        both = lazily(self.predict, X, 2 * (k or 1), arguments=arguments)
+        columns = lazily(self.predict, X, 2 * (k or 1), arguments=arguments)
         if k is None:
-            return column_of(both, 0), column_of(both, 1)
+            return column_of(columns, 0), column_of(columns, 1)
         numbers = list(range(2 * k))
-        return column_of(both, numbers[:k]), column_of(both, numbers[k:])
+        return column_of(columns, numbers[:k]), column_of(columns, numbers[k:])
 
     def _gaussian(
         self, what: str
@@ -497,7 +501,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             )
         return self._posterior
 
-    def _expected(
+    def _likelihood_moments(
         self, likelihood: Likelihood, return_std: bool, include_noise: bool, X: Rows
     ) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
@@ -555,17 +559,19 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self._has_landmarks:
             return covariance + self.kernel_._gram(X, None) - Z @ Z.T
         if self._reach is not None:
-            share = self._share_left(X)
-            covariance += share[:, None] * self._reach.left_covariance(X) * share
+            share = self._omitted_share(X)
+            covariance += share[:, None] * self._reach.omitted_covariance(X) * share
         return covariance
 
-    def _share_left(self, X: Rows) -> np.ndarray:
+    def _omitted_share(self, X: Rows) -> np.ndarray:
         """Return the factors of draws of the part that landmarks omit, (n,)."""
         assert self._reach is not None
         Z = self._features_of(X)
         _, variance = self._posterior.moments(Z)
-        left = self._reach.left_over(X)
-        return (self._left_out(X, Z, variance) / (left + (left == 0))) ** 0.5
+        omitted = self._reach.omitted_variance(X)
+        return (
+            self._omitted_variance(X, Z, variance) / (omitted + (omitted == 0))
+        ) ** 0.5
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -650,20 +656,24 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
         weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
         if self._has_landmarks:
-            prior, known = left_paths(self.kernel_, self._plan, columns, random_state)
-            weights, parts = weights - known, [prior]
+            prior, prior_weights = omitted_paths(
+                self.kernel_, self._plan, columns, random_state
+            )
+            weights, parts = weights - prior_weights, [prior]
         elif self._reach is not None:
             plan = self._reach.plan
-            prior, known = left_paths(self._reach.kernel, plan, columns, random_state)
-            parts = [partial(self._left_values, prior, known)]
+            prior, prior_weights = omitted_paths(
+                self._reach.kernel, plan, columns, random_state
+            )
+            parts = [partial(self._omitted_values, prior, prior_weights)]
         parts.append(partial(predict_by_features, self._plan, weights))
         return partial(self._path_values, parts)
 
-    def _left_values(self, prior: Any, known: np.ndarray, X: Rows) -> np.ndarray:
+    def _omitted_values(self, prior: Any, weights: np.ndarray, X: Rows) -> np.ndarray:
         """Return values of draws of the part that landmarks omit."""
         assert self._reach is not None
-        left = prior(X) - predict_by_features(self._reach.plan, known, X)
-        return self._share_left(X)[:, None] * left
+        omitted = prior(X) - predict_by_features(self._reach.plan, weights, X)
+        return self._omitted_share(X)[:, None] * omitted
 
     def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
         """Return values of draws, the sums of functions, with the posterior mean."""
@@ -729,12 +739,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         assert isinstance(self._inference, Conjugate)
         precisions = self._inference.has_precisions
         out = copy(self)
-        more: FeaturePosterior | RowPosterior | NearestPosterior
+        updated: FeaturePosterior | RowPosterior | NearestPosterior
         if isinstance(posterior, NearestPosterior):
-            more = posterior.updated(rows)
+            updated = posterior.updated(rows)
         elif isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
-            more = posterior.updated(Z, Y, weight, self.noise_, precisions)
+            updated = posterior.updated(Z, Y, weight, self.noise_, precisions)
             if self._reach is not None:
                 out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
@@ -742,8 +752,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             ops = ops_of(rows.X)
             cross = gram(rows.X, self.X_fit_)
             own = gram(rows.X, None)
-            more = posterior.updated(cross, own, Y, weight, precisions)
+            updated = posterior.updated(cross, own, Y, weight, precisions)
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
-        out._posteriors = [more]
+        out._posteriors = [updated]
         out._set_coefficients()
         return out

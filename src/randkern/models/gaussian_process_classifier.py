@@ -195,14 +195,14 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         X, y = split_target(X, y, target)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows, drawn_from = read(self, X, y, sample_weight, stream)
+        rows, sample = read(self, X, y, sample_weight, stream)
         self._is_softmax = self.multi_class == "softmax" and self._many_targets
-        self._draw(*drawn_from, stream)
+        self._draw(*sample, stream)
         limit = self._memory_for(rows)
         self._inference = (
             LaplaceOfClasses() if self._is_softmax else Laplace(Bernoulli())
         )
-        self._infer(rows, drawn_from, stream, limit, report)
+        self._infer(rows, sample, stream, limit, report)
         report.end()
         return self
 

@@ -24,7 +24,6 @@ from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
 from randkern.solvers import (
-    SGD,
     Checkpoint,
     IterativeSolver,
     Loss,
@@ -335,13 +334,18 @@ class IterativeRidge:
 
 
 class StreamingFit:
-    """Stochastic gradients over successive batches of rows.
+    """Steps of a solver that continues, over successive batches of rows.
 
     The first batch determines the preconditioner and the step length.
     """
 
     def __init__(
-        self, plan: Plan, rows: ArrayRows, alpha: float, stream: Stream, solver: SGD
+        self,
+        plan: Plan,
+        rows: ArrayRows,
+        alpha: float,
+        stream: Stream,
+        solver: IterativeSolver,
     ):
         self._plan = plan
         self._stream = stream

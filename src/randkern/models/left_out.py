@@ -41,7 +41,7 @@ _MAX_RAISE = 10.0
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SampledRows:
     """Rows that are left out of a fit, one at a time, with their copies.
 
     Attributes
@@ -64,7 +64,7 @@ class LeftOut:
 
 def sample_left_out(
     rows: TrainingData, labelled: bool, generator: np.random.Generator
-) -> LeftOut:
+) -> SampledRows:
     """Return rows to leave out.
 
     Rows in memory are drawn with probabilities in proportion to their weights, labelled
@@ -76,7 +76,7 @@ def sample_left_out(
         ops = ops_of(all_rows.Y)
         weight = np.ones(rows.n_rows)
         if all_rows.weight is not None:
-            largest = ops.largest(all_rows.weight) or 1.0
+            largest = ops.largest_or_zero(all_rows.weight) or 1.0
             weight = ops.to_host(all_rows.weight / largest)
         classes = np.zeros(rows.n_rows, dtype=np.int64)
         if labelled:
@@ -107,7 +107,7 @@ def sample_left_out(
         totals = np.bincount(classes, weight, len(shares))
         weight = weight * (shares / np.where(totals > 0, totals, 1.0))[classes]
     like = ops_of(sample.Y).float64_like
-    return LeftOut(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
+    return SampledRows(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,11 @@ def _balanced(
         for label in range(classes.max(initial=0) + 1)
     ]
     factors = np.zeros(len(weight))
-    left = MAX_LEFT_OUT
+    n_remaining = MAX_LEFT_OUT
     by_size = sorted(members, key=len)
     for position, numbers in enumerate(by_size):
-        n_drawn = min(len(numbers), left // (len(by_size) - position))
-        left -= n_drawn
+        n_drawn = min(len(numbers), n_remaining // (len(by_size) - position))
+        n_remaining -= n_drawn
         probability = _probabilities(weight[numbers], n_drawn)
         # Systematic sampling: marks at distances of 1 on the line of probabilities.
         order = generator.permutation(len(numbers))
@@ -205,8 +205,8 @@ def _balanced(
         if n_drawn == len(numbers):
             drawn = order
         factors[numbers[drawn]] = 1 / probability[drawn]
-    chosen = np.flatnonzero(factors)
-    return chosen, factors[chosen]
+    drawn_rows = np.flatnonzero(factors)
+    return drawn_rows, factors[drawn_rows]
 
 
 def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
@@ -216,8 +216,8 @@ def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
     if n_drawn >= len(weight):
         return out
     while True:
-        rest = weight[~certain]
-        out[~certain] = rest / rest.sum() * (n_drawn - certain.sum())
+        others = weight[~certain]
+        out[~certain] = others / others.sum() * (n_drawn - certain.sum())
         if not (out > 1).any():
             return out
         certain |= out >= 1
@@ -228,7 +228,7 @@ def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
 class ProbedRows:
     """Sampled rows of a fit, with probes that estimate their leverage H_ii."""
 
-    sample: LeftOut
+    sample: SampledRows
     # Targets at the rows, (m, s), each row in one probe.
     probes: Any
     # The number of rows of the fit.

@@ -143,11 +143,11 @@ class FeatureOperator:
     def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
-        size = ops.largest(abs(V)) or 1.0
+        size = ops.largest_or_zero(abs(V)) or 1.0
         right = V / size
         if self._has_raw_columns:
             right = self.plan.solve(right, transposed=True)
-            scale = ops.largest(abs(right)) or 1.0
+            scale = ops.largest_or_zero(abs(right)) or 1.0
             right = right / scale
             size = size * scale
         # Products are computed in the dtype of the features: send no more than that.
@@ -321,7 +321,7 @@ class KernelOperator:
         ops = self._ops
         thin = self._ops.skinny_gemm
         k = V.shape[1]
-        size = ops.largest(abs(V)) or 1.0
+        size = ops.largest_or_zero(abs(V)) or 1.0
         lengths = [rows.stop - rows.start for rows in self._ranges]
         right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
         sums = [ops.float64_zeros((k, self._side), self.X) for _ in lengths]

@@ -266,7 +266,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         def fitted(weights: np.ndarray) -> dict[str, Any]:
             return {
                 "X_fit_": rows.X,
-                "dual_coef_": self._shaped(weights[:, None]),
+                "dual_coef_": self._drop_single_target(weights[:, None]),
                 "intercept_": 0.0,
             }
 
@@ -299,13 +299,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             weights, last = weights[:, :-1], weights[:, -1]
             intercept = last if self._many_targets else float(last[0])
         if self.plan_ is not None:
-            coef = self._transposed(weights.T)
+            coef = self._as_coef(weights.T)
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
         attributes = {
             "X_fit_": rows.as_arrays().X[numbers],
-            "dual_coef_": self._shaped(dual),
+            "dual_coef_": self._drop_single_target(dual),
         }
         return attributes | {"intercept_": intercept}
 
@@ -319,7 +319,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         ops = ops_of(loss.features.like)
         start = loss.start()
         _, gradient = loss(start)
-        largest = ops.largest(abs(gradient))
+        largest = ops.largest_or_zero(abs(gradient))
         self.n_iter_ = 0
         if largest < _VANISHING:
             return start - gradient
@@ -341,7 +341,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         def is_done(value: float, slope: np.ndarray) -> bool:
             # L-BFGS multiplies squares of gradients, which would underflow.
-            return reached(value, slope) or ops.largest(abs(slope)) < _UNDERFLOWING
+            is_tiny = ops.largest_or_zero(abs(slope)) < _UNDERFLOWING
+            return is_tiny or reached(value, slope)
 
         first = min(patience or max_iter, max_iter)
         flat, self.n_iter_ = ops.minimise(
@@ -351,9 +352,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         while patience and self.n_iter_ < max_iter and not is_stopped:
             value, slope = scaled(flat)
             # Nor is there progress from a gradient that is not finite.
-            if is_done(value, slope) or not ops.largest(abs(slope)) < before:
+            if is_done(value, slope) or not ops.largest_or_zero(abs(slope)) < before:
                 break
-            before = _PROGRESS * ops.largest(abs(slope))
+            before = _PROGRESS * ops.largest_or_zero(abs(slope))
             flat, more = descend_whitened(
                 scaled,
                 scaled.curvature_factor(flat),
@@ -364,13 +365,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             )
             self.n_iter_ += more
         if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < max_iter:
-            left = max_iter - self.n_iter_
+            n_remaining = max_iter - self.n_iter_
             flat, more = descend(
-                scaled, scaled.curvature, flat, reached, left, report_step
+                scaled, scaled.curvature, flat, reached, n_remaining, report_step
             )
             self.n_iter_ += more
         if not reached(*scaled(flat)) and not is_stopped:
-            self._warn(ops.largest(abs(scaled(flat)[1])) * unit / largest)
+            self._warn(ops.largest_or_zero(abs(scaled(flat)[1])) * unit / largest)
         return flat
 
     def _warn(self, left: float) -> None:
@@ -435,7 +436,7 @@ class LogisticLoss:
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         ops = ops_of(flat)
         weights = flat.reshape(self.shape)
-        if self._last is None or ops.largest(abs(self._last[0] - flat)):
+        if self._last is None or ops.largest_or_zero(abs(self._last[0] - flat)):
             total, gradient = self.features.reduce(_losses, weights)
             value = 0.5 * float((self.penalty * weights**2).sum()) + self.C * float(
                 total
@@ -456,7 +457,7 @@ class LogisticLoss:
         unit = self.unit
         # The curvature is at least 1, that of the penalty. With an enormous C, squares
         # of scaled gradients underflow.
-        left = ops.largest(abs(slope))
+        left = ops.largest_or_zero(abs(slope))
         length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
         share = max(tol, ops.precision(self.features.dtype) ** 0.5)
         is_small = left <= share * largest / unit

@@ -68,7 +68,7 @@ def feature_block_rows(plan: Plan, itemsize: int) -> int:
 def computing_bytes(plan: Plan, n_rows: int, itemsize: int) -> int:
     """Memory beside a block of features while these are computed."""
     entries = min(n_rows, _COMPUTED_ROWS) * plan.n_components
-    if plan.factor is None:
+    if plan.triangle is None:
         return entries * itemsize
     # Blocks of float64: products, distances and values at landmarks, and these solved
     # with the factor.
@@ -145,7 +145,7 @@ def dual_bytes(n: int, n_targets: int, like: Any = None) -> int:
 
 def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
     """Memory for computing the matrix ΦΦᵀ of n rows, in addition to the matrix."""
-    if plan.factor is not None:  # all columns, of which a block is solved in float64
+    if plan.triangle is not None:  # all columns, of which a block is solved in float64
         D = plan.n_components
         solving = 3 * 8 * D * min(n, GRAM_TILE)
         return plan.stored_bytes(itemsize) + n * D * itemsize + solving
@@ -194,14 +194,14 @@ def operator_memory(
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
         columns = min(KERNEL_TILE, n_components)
-        if plan.factor is not None:
+        if plan.triangle is not None:
             columns = 3 * n_components  # solved in float64
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
         vectors = 8 * 12 * n_components * k
         blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
         basis = n_components * rank * itemsize
         projection = -(-stored * n_components // D)
-        if plan.factor is not None:
+        if plan.triangle is not None:
             values = min(block, rows.n_rows, _COMPUTED_ROWS) * n_components
             # Products, distances and values at landmarks.
             blocks += 3 * values * itemsize
@@ -276,7 +276,7 @@ def feature_cache_bytes(
     width = plan.n_components
     # With a column of ones the factor of landmarks is copied.
     state = per_row * n + per_feature * width + plan.stored_bytes(8)
-    if plan.factor is not None:
+    if plan.triangle is not None:
         state += 8 * width**2
     # A block of features being computed, and the rows in use.
     n_few = min(n, MIN_BLOCK_ROWS)

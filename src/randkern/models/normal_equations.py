@@ -169,7 +169,7 @@ class NormalEquations:
         return gram, cross, mean, self.target_sum / self.weight_sum
 
     def solve(
-        self, alpha: float, fit_intercept: bool, *, overwrite: bool
+        self, alpha: float, *, fit_intercept: bool, overwrite: bool
     ) -> SolvedEquations:
         """Return the weights and the intercepts for a penalty.
 

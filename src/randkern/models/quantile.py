@@ -245,7 +245,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         self._n_outputs = len(self.quantiles_) if np.ndim(self.quantiles) else None
         self._store(features, rows, weights)
         shifts = 0.0 if held is None else self._shifts(held, intercept)
-        self.intercept_ = self._shaped((intercept + shifts)[None])[0]
+        self.intercept_ = self._drop_single_target((intercept + shifts)[None])[0]
         report.end()
         return self
 
@@ -257,10 +257,10 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
             assert isinstance(rows, ArrayRows)
             numbers, dual = features.rows_of(weights)
             self.X_fit_ = rows.X[numbers]
-            self.dual_coef_ = self._shaped(dual)
+            self.dual_coef_ = self._drop_single_target(dual)
         else:
             coef = weights[:, : features.n_components - 1]
-            self.coef_ = self._transposed(coef.T)
+            self.coef_ = self._as_coef(coef.T)
 
     def _check_one_target(self) -> None:
         """Raise if there are several targets; warn of a column."""
@@ -347,7 +347,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
 
     def _shifts(self, rows: ArrayRows, intercept: np.ndarray) -> np.ndarray:
         """Return the conformal shifts (k,) from rows that were set aside."""
-        self.intercept_ = self._shaped(intercept[None])[0]
+        self.intercept_ = self._drop_single_target(intercept[None])[0]
         values = super()._values_of(rows.X)
         residuals = rows.Y - values.reshape(len(values), -1)
         shifts = np.empty(len(self.quantiles_))

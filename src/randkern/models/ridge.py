@@ -28,7 +28,7 @@ from randkern.models.calibration import (
 class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
     """Mixin for ridge models of real targets."""
 
-    def _keep_left_out(
+    def _store_residuals(
         self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
     ) -> None:
         self._left_out_rows = numbers
@@ -51,7 +51,7 @@ class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
 
     _labelled: ClassVar[bool] = True
 
-    def _keep_left_out(
+    def _store_residuals(
         self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
     ) -> None:
         self.temperature_, self.calibration_offset_ = calibrate(

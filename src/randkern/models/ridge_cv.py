@@ -89,7 +89,7 @@ class _ChoosesAlpha(RidgeModel):
                 "choosing alpha needs at least 2 rows of positive weight, got "
                 f"n_samples = {original.n_rows}."
             )
-        used = self._shifted(original)
+        used = self._shift_targets(original)
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
@@ -124,7 +124,7 @@ class _ChoosesAlpha(RidgeModel):
                 "features='local' chooses the penalty of each cell by the squared "
                 "error of leave-one-out predictions; use scoring=None and cv=None."
             )
-        cells = self._fit_cells(self._shifted(rows), alphas, limit, stream)
+        cells = self._fit_cells(self._shift_targets(rows), alphas, limit, stream)
         self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
         self.cv_results_ = {
             "param_alpha": alphas,
@@ -144,12 +144,12 @@ class _ChoosesAlpha(RidgeModel):
             alphas = np.array([self.alpha_])
             search = DualSearch(gram, rows, alphas, self.fit_intercept)
         sample = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(self.alpha_, sample)
+        solution, intercept, residuals = search.solve(self.alpha_, sample)
         numbers = sample.numbers
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
             numbers = merged.first[numbers]
-        self._keep_left_out(numbers, sample.rows.Y, left, sample.weight)
+        self._store_residuals(numbers, sample.rows.Y, residuals, sample.weight)
         return solution, intercept
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:

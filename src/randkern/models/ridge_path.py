@@ -92,7 +92,7 @@ class PrimalPath:
 
     @classmethod
     def of(
-        cls, statistics: NormalEquations, alphas: Any, fit_intercept: bool
+        cls, statistics: NormalEquations, alphas: Any, *, fit_intercept: bool
     ) -> PrimalPath:
         """Decompose the normal equations, whose Gram matrix is **overwritten**."""
         gram, cross, mean, target_mean = statistics.centred(
@@ -152,12 +152,12 @@ class DualPath:
 
     @classmethod
     def of(
-        cls, gram: Any, Y: Any, weight: Any, alphas: Any, fit_intercept: bool
+        cls, gram: Any, Y: Any, weight: Any, alphas: Any, *, fit_intercept: bool
     ) -> DualPath:
         """Decompose a Gram matrix, which is **overwritten**; all w_i are positive."""
         n = len(gram)
         ops = ops_of(gram)
-        system = DualSystem.of(gram, Y, weight, fit_intercept)
+        system = DualSystem.of(gram, Y, weight, fit_intercept=fit_intercept)
         shifts = ops.float64_like(alphas, gram)
         added = 0.0
         if fit_intercept:

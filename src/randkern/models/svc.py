@@ -266,7 +266,6 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
     def _solve(self, rows: Any, order: Stream, report: FitReport) -> _Margins:
         """Return the margins of a fit; what it caches is released."""
-        # Signs, dual variables and scores of every row, plus copies during updates.
         k = rows.n_targets
         limit = self._memory_for(rows)
         cache_bytes, spare = feature_cache_bytes(
@@ -420,10 +419,10 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             "intercept_": intercept,
             "margin_": margin,
             "support_": support,
-            "support_coef_": self._shaped(signed[support]),
+            "support_coef_": self._drop_single_target(signed[support]),
         }
         if self.plan_ is not None:
-            coef = self._transposed(margins.weights[:, : self.plan_.n_components].T)
+            coef = self._as_coef(margins.weights[:, : self.plan_.n_components].T)
             return fitted | {"coef_": coef}
         exact = {"X_fit_": rows.X[support], "dual_coef_": fitted["support_coef_"]}
         return fitted | exact

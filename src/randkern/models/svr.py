@@ -302,8 +302,8 @@ class _Tube:
             primal = self.objective(w[0], scores[:, 0])
             dual = float(targets[0] @ alpha[0] - 0.5 * w[0] @ w[0])
             self.gap = (primal - dual) / (primal or 1.0)
-            left = max_iter - self.n_passes
-            if self.gap <= tol or left <= 0:
+            n_remaining = max_iter - self.n_passes
+            if self.gap <= tol or n_remaining <= 0:
                 return w[0]
             n_passes = descend(
                 self.features.cached,
@@ -313,12 +313,12 @@ class _Tube:
                 alpha,
                 w,
                 self.tolerance,
-                left,
+                n_remaining,
                 int(generator.integers(2**31)),
                 targets,
             )
-            self.n_passes += min(n_passes, left)
-            if n_passes <= left:
+            self.n_passes += min(n_passes, n_remaining)
+            if n_passes <= n_remaining:
                 self.tolerance *= _TIGHTER
 
     def polished(self, w: np.ndarray, gap: float) -> np.ndarray:

@@ -71,7 +71,7 @@ def features(plan: Plan, X: Traced) -> Traced:
                 f"({error}); use another kernel."
             ) from error
     Z = _XP.concat(parts, axis=1)
-    return Z if plan.factor is None else solved(Z, plan.factor)
+    return Z if plan.triangle is None else solved(Z, plan.triangle)
 
 
 def solved(Z: Traced, factor: Any) -> Traced:

@@ -133,11 +133,11 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 "that are 1."
             )
         n_measured = min(len(bright), self.n_calibration)
-        chosen = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]
+        measured = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]
         with exclusive(self.device_):
             self.device_.calibrate(X)
             self.settings_ = getattr(self.device_, "settings", None)
-            self.scale_ = self._measure(X[chosen], lit[chosen])
+            self.scale_ = self._measure(X[measured], lit[measured])
         self._n_features_out = int(self.device_.n_components)
         return self
 

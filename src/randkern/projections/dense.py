@@ -162,16 +162,16 @@ class Orthogonal(Stored):
 
     def draw(self) -> tuple[np.ndarray, ...]:
         n, d = self.n_draws, self.width
-        n_blocks, rest = divmod(n, d)
+        n_blocks, n_remaining = divmod(n, d)
         matrix = np.empty((n, d), complex if self.distribution.is_complex else float)
         with one_thread_if_short(d**3):
             for part in row_blocks(n_blocks, max(1, _ENTRIES // d**2)):
                 blocks = range(part.start, part.stop)
                 rows = slice(part.start * d, part.stop * d)
                 matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
-            if rest:
+            if n_remaining:
                 matrix[n_blocks * d :] = self._haar_rows(
-                    range(n_blocks, n_blocks + 1), rest
+                    range(n_blocks, n_blocks + 1), n_remaining
                 )[0]
         norms = self.distribution.norms(self.stream.child("norms").generator(), d, n)
         matrix *= (norms * self.mixing_factors)[:, None]

@@ -12,7 +12,6 @@ _MODULES = {
     "baselines": ".baseline_models",
     "contents": ".page",
     "evaluate": ".scores",
-    "fitted_rows": ".summary",
     "panels": ".page",
     "render": ".page",
     "report": ".public",

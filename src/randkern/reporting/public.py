@@ -15,7 +15,8 @@ from randkern._files import atomic_write
 from randkern.reporting.baseline_models import baselines
 from randkern.reporting.page import contents, panels, render
 from randkern.reporting.scores import EvaluatedModel, evaluate
-from randkern.reporting.summary import fitted_rows, summarise
+from randkern.reporting.summary import summarise
+from randkern.tabular.html_summary import fitted_rows
 from randkern.tabular.texts import text_columns
 
 # Held-out rows are this share of all rows, and at most so many.
@@ -103,7 +104,7 @@ def report(
     page = contents(
         evaluated, summary, title or f"Predicting {target}", panels(evaluated, target)
     )
-    fitted = fitted_rows(model, len(y)) or f"fitted to {len(y):,} rows"
+    fitted = fitted_rows(model) or f"fitted to {len(y):,} rows"
     path = Path(path)
     with atomic_write(path) as file:
         file.write(render(page, f"The model is {fitted}.").encode())

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from randkern._tables import is_numeric, numbers_of
 from randkern.datasets.schema import TableSchema
@@ -80,24 +79,6 @@ def summarise(
     }
     others = _warnings(X, y, task, columns, determining)
     return Summary(len(X), columns, [*leaks, *others], leaks)
-
-
-def fitted_rows(model: Any, n: int) -> str | None:
-    """Say how many of `n` rows a tabular model is fitted to, and why not all.
-
-    None if it is fitted to all of them.
-    """
-    report = model.fit_report_
-    fitted, held = report["rows_used"], report["rows_held_out"]
-    if model.model_.held_out is None:
-        return None
-    text = f"fitted to {fitted:,} of {n:,} rows"
-    if fitted + held < report["rows"]:
-        text += ", as many as the time limit allows"
-    if not held:
-        return text
-    purpose = "its probabilities" if is_classifier(model) else "its intervals"
-    return f"{text}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:

@@ -315,7 +315,7 @@ class Cholesky:
         norms = norms + (norms == 0)
 
         def relative(residual: Array) -> float:
-            return ops.largest((residual * residual).sum(axis=0) ** 0.5 / norms)
+            return ops.largest_or_zero((residual * residual).sum(axis=0) ** 0.5 / norms)
 
         x = state.apply_inverse(b)
         if not ops.is_finite(x):
@@ -374,5 +374,5 @@ def _one_norm(matrix: Array, diagonal: Array) -> float:
                     "the Gram matrix overflowed: it is not finite. Scale the input "
                     "down (for instance with sklearn.preprocessing.MaxAbsScaler)."
                 )
-            largest = max(largest, ops.largest(sums))
+            largest = max(largest, ops.largest_or_zero(sums))
     return largest

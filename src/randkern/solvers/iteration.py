@@ -405,6 +405,8 @@ class IterativeSolver(BaseEstimator, ABC):
     name: ClassVar[str]
     #: What `init` takes: a matrix by its products, or its rows in batches.
     takes: ClassVar[Literal["products", "batches"]] = "products"
+    #: Whether :meth:`advance` takes steps on further rows, for `partial_fit`.
+    continues: ClassVar[bool] = False
     #: The relative residual at which it stops; None: chosen by the model.
     tol: float | None = 1e-6
     #: Number of eigenpairs of the preconditioner; None: chosen by its size and memory.
@@ -436,6 +438,15 @@ class IterativeSolver(BaseEstimator, ABC):
         document them. A solver that ignores `companions` returns a solution without
         them: the model then has no leave-one-out predictions.
         """
+
+    def advance(self, state: Any, system: Any) -> Solution:
+        """Return the solution after steps on further rows, from which `state` goes on.
+
+        Only of solvers that continue.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} takes no steps on further rows; use `solve`."
+        )
 
 
 class Iteration(Protocol):

@@ -81,13 +81,37 @@ class Iterate:
     R: Array
     P: Array
     Q: Array
+    # The decreases of the loss by each step, (iterations, k), and by the start, (k,).
     gains: np.ndarray
-    gained_before: np.ndarray | float = 0.0
+    initial_gain: np.ndarray | float = 0.0
     # The largest pᵀAp of a direction of length 1.
-    largest: np.ndarray | float = 0.0
+    largest_energy: np.ndarray | float = 0.0
     # The number of steps before R was last recomputed, and the residual then.
-    before: np.ndarray | int = 0
-    residual_then: np.ndarray | float = np.inf
+    restart_iteration: np.ndarray | int = 0
+    restart_residual: np.ndarray | float = np.inf
+
+    @staticmethod
+    def shapes(n: int, k: int) -> dict[str, list[tuple[int, ...]]]:
+        """Return the admissible shapes of the fields for right-hand sides (n, k)."""
+        return {
+            "X": [(n, k)],
+            "R": [(n, k)],
+            "P": [(n, -1)],
+            "Q": [(n, -1)],
+            "gains": [(-1, k)],
+            "initial_gain": [(), (k,)],
+            "largest_energy": [(), (k,)],
+            "restart_iteration": [()],
+            "restart_residual": [()],
+        }
+
+    @classmethod
+    def restored(cls, arrays: dict[str, np.ndarray], like: Array) -> Iterate:
+        """Return the iterate of a checkpoint, on the device of `like`."""
+        values = {name: arrays[name] for name in cls.__dataclass_fields__}
+        for name in ("X", "R", "P", "Q"):
+            values[name] = ops_of(like).float64_like(arrays[name], like)
+        return cls(**values)
 
     @property
     def iteration(self) -> int:
@@ -103,7 +127,7 @@ class Iterate:
     @property
     def gained(self) -> np.ndarray:
         """The decrease of the loss so far, (k,)."""
-        return self.gains.sum(axis=0) + self.gained_before
+        return self.gains.sum(axis=0) + self.initial_gain
 
     def excess(
         self,
@@ -120,7 +144,7 @@ class Iterate:
             return np.inf
         return relative_excess(
             loss,
-            self.gains[int(self.before) :],
+            self.gains[int(self.restart_iteration) :],
             self.gained,
             self._squares,
             state.shift,
@@ -143,7 +167,40 @@ class Companions:
     Q: Array
     # The increase of tr(BᵀX) in each step.
     gains: np.ndarray
-    largest: float = 0.0
+    # The largest pᵀAp of a direction of length 1.
+    largest_energy: float = 0.0
+
+    @staticmethod
+    def shapes(n: int, s: int) -> dict[str, list[tuple[int, ...]]]:
+        """Return the shapes of the fields for right-hand sides (n, s)."""
+        return {
+            "companion_X": [(n, s)],
+            "companion_R": [(n, s)],
+            "companion_P": [(n, -1)],
+            "companion_Q": [(n, -1)],
+            "companion_gains": [(-1,)],
+            "companion_largest_energy": [()],
+        }
+
+    @classmethod
+    def restored(cls, arrays: dict[str, np.ndarray], like: Array) -> Companions:
+        """Return the companions of a checkpoint, on the device of `like`."""
+        as_like = ops_of(like).float64_like
+        return cls(
+            as_like(arrays["companion_X"], like),
+            as_like(arrays["companion_R"], like),
+            as_like(arrays["companion_P"], like),
+            as_like(arrays["companion_Q"], like),
+            arrays["companion_gains"],
+            float(arrays["companion_largest_energy"]),
+        )
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays for a checkpoint."""
+        return {
+            f"companion_{name}": getattr(self, name)
+            for name in Companions.__dataclass_fields__
+        }
 
     @property
     def is_solved(self) -> bool:
@@ -156,8 +213,14 @@ class Companions:
     def of(cls, B: Array) -> Companions:
         """Return the start at X = 0 for right-hand sides (n, s)."""
         ops = ops_of(B)
-        none = ops.float64_zeros((len(B), 0), B)
-        return cls(ops.float64_zeros(B.shape, B), B, none, none, np.empty(0))
+        no_directions = ops.float64_zeros((len(B), 0), B)
+        return cls(
+            ops.float64_zeros(B.shape, B),
+            B,
+            no_directions,
+            no_directions,
+            np.empty(0),
+        )
 
     def directions(self, state: PCGState) -> Array:
         """Return the directions of the next step, none if it is not needed."""
@@ -167,7 +230,7 @@ class Companions:
         """Return the state after a step along P with Q = AP."""
         if not P.shape[1] or not ops_of(Q).is_finite(Q):
             return self
-        P, Q, largest = normalised(P, Q, precision, self.largest)
+        P, Q, largest = normalised(P, Q, precision, self.largest_energy)
         step = P.T @ self.R
         gains = np.append(self.gains, squared_sizes(step).sum())
         return Companions(self.X + P @ step, self.R - Q @ step, P, Q, gains, largest)
@@ -517,7 +580,6 @@ class _Run:
     def _resumed(self) -> Iterate | None:
         """Return the iterate of a checkpoint of this system, None without one."""
         checkpoint = self.checkpoint
-        like = ops_of(self.B).float64_like
         if checkpoint is None:
             return None
         shift = np.float64(self.state.shift)
@@ -525,30 +587,14 @@ class _Run:
         arrays = checkpoint.load()
         if arrays is None:
             return None
-        n, k = shape = tuple(self.B.shape)
-        shapes: dict[str, list[tuple[int, ...]]] = {"X": [shape], "R": [shape]}
-        shapes |= {"P": [(n, -1)], "Q": [(n, -1)], "gains": [(-1, k)]}
-        shapes |= {"gained_before": [(), (k,)], "largest": [(), (k,)]}
-        shapes |= {"before": [()], "residual_then": [()]}
+        n, k = self.B.shape
+        shapes = Iterate.shapes(n, k) | Companions.shapes(*self.companion_rhs.shape)
         if "best_record" in arrays:
-            shapes |= {"best": [shape], "best_record": [(3,)]}
-        companion_shape = tuple(self.companion_rhs.shape)
-        shapes |= {"companion_X": [companion_shape], "companion_R": [companion_shape]}
-        shapes |= {"companion_P": [(n, -1)], "companion_Q": [(n, -1)]}
-        shapes |= {"companion_gains": [(-1,)], "companion_largest": [()]}
+            shapes |= {"best": [(n, k)], "best_record": [(3,)]}
         checkpoint.check(arrays, shapes)
         self.best.restore(arrays, self.B)
-        self.companions = Companions(
-            like(arrays["companion_X"], self.B),
-            like(arrays["companion_R"], self.B),
-            like(arrays["companion_P"], self.B),
-            like(arrays["companion_Q"], self.B),
-            arrays["companion_gains"],
-            float(arrays["companion_largest"]),
-        )
-        blocks = {name: like(arrays[name], self.B) for name in ("X", "R", "P", "Q")}
-        names = Iterate.__dataclass_fields__
-        return Iterate(**{name: arrays[name] for name in names} | blocks)
+        self.companions = Companions.restored(arrays, self.B)
+        return Iterate.restored(arrays, self.B)
 
     @property
     def count(self) -> int:
@@ -566,9 +612,7 @@ class _Run:
         arrays = {
             name: getattr(self.now, name) for name in Iterate.__dataclass_fields__
         }
-        for name in Companions.__dataclass_fields__:
-            arrays[f"companion_{name}"] = getattr(self.companions, name)
-        return arrays | self.best.arrays()
+        return arrays | self.companions.arrays() | self.best.arrays()
 
     def advance(self) -> bool:
         """Take a step; False if no direction is left."""
@@ -647,7 +691,7 @@ class _Run:
         companions = companions.stepped(
             companion_directions, products[:, P.shape[1] :], state.precision
         )
-        P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
+        P, Q, largest = normalised(P, Q, state.precision, float(now.largest_energy))
         if P.shape[1] == 0:
             return None, companions
         step = P.T @ now.R
@@ -658,7 +702,7 @@ class _Run:
             P=P,
             Q=Q,
             gains=np.vstack([now.gains, squared_sizes(step)]),
-            largest=largest,
+            largest_energy=largest,
         )
         return following, companions
 
@@ -701,21 +745,25 @@ class _Run:
         """
         B, now = self.B, self.now
         R = B - self._product(now.X)
-        true = replace(now, R=R)
+        verified = replace(now, R=R)
         sizes = squared_sizes(B)
         if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
             self.now = replace(now, X=ops_of(B).float64_zeros(B.shape, B), R=B)
             self.outcome = Outcome.ILL_CONDITIONED
             return
         # The loss is estimated from the recurrence.
-        residual = true.residual(self.norms)
+        residual = verified.residual(self.norms)
         self.outcome = self._outcome(residual, squared_sizes(R - now.R))
-        self.now = true
+        self.now = verified
         if self.outcome is None:
-            if residual > _PROGRESS * float(now.residual_then):
+            if residual > _PROGRESS * float(now.restart_residual):
                 self.outcome = Outcome.ROUNDED
             else:
-                none = ops_of(R).float64_zeros((len(R), 0), R)
-                before = now.iteration
-                restarted = replace(true, P=none, Q=none, before=before)
-                self.now = replace(restarted, residual_then=residual)
+                no_directions = ops_of(R).float64_zeros((len(R), 0), R)
+                self.now = replace(
+                    verified,
+                    P=no_directions,
+                    Q=no_directions,
+                    restart_iteration=now.iteration,
+                    restart_residual=residual,
+                )

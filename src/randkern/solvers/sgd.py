@@ -72,7 +72,7 @@ def _largest_eigenvalue(Z: Array) -> float:
     ops = ops_of(Z)
     vector = ops.asarray(ops.as_float64(Z).sum(axis=0), Z)
     waves = ops.asarray(np.cos(np.arange(len(vector))), Z)
-    vector += ops.largest(abs(vector)) * 1e-3 * waves
+    vector += ops.largest_or_zero(abs(vector)) * 1e-3 * waves
     value = 0.0
     for _ in range(30):
         size = ops.algebra.norm(vector)
@@ -164,7 +164,7 @@ class SGDState:
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
         ops = ops_of(Z)
-        peak = ops.largest(ops.float64_squared_norms(Z))
+        peak = ops.largest_or_zero(ops.float64_squared_norms(Z))
         if peak > self.peak:
             self.peak = peak
             self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
@@ -244,6 +244,7 @@ class SGD(IterativeSolver):
 
     name = "sgd"
     takes = "batches"
+    continues = True
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "epochs": [Interval(Integral, 1, None, closed="left")],
@@ -310,7 +311,9 @@ class SGD(IterativeSolver):
         zero = SGDIterate.zero(operator.size, operator.n_targets, Z)
         tail = _largest_eigenvalue(Z) / len(Z)
         peak = max(
-            ops.largest(ops.float64_squared_norms(Z)), tail, np.finfo(float).tiny
+            ops.largest_or_zero(ops.float64_squared_norms(Z)),
+            tail,
+            np.finfo(float).tiny,
         )
         leading = leading or tail + shift / total
         smallest = _smallest_eigenvalue(Z) / len(Z)

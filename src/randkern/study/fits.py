@@ -74,7 +74,8 @@ class Fits:
         if size is not None:
             size = capped(size, kernel, self.data.X_train.shape[1])
         kind = "Classifier" if self.data.task == "classification" else "Regressor"
-        return getattr(randkern, f"KernelRidge{kind}{'CV' * search}")(
+        name = f"KernelRidge{kind}CV" if search else f"KernelRidge{kind}"
+        return getattr(randkern, name)(
             kernel,
             n_components=size,
             fit_intercept=True,

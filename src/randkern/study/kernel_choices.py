@@ -19,7 +19,8 @@ import randkern.kernels
 from randkern.kernels.base import Leaf
 from randkern.kernels.stationary import Stationary
 
-# Names in records, where `alpha` is the ridge penalty and `scale` that of features.
+# Names in records, where `alpha` is the ridge penalty and `scale` the factor of the
+# features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
 
@@ -53,10 +54,11 @@ class _Family:
 
 
 _FAMILIES = {
-    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(
+        getattr(randkern.kernels, name)
+    )
     for name in randkern.kernels.__all__
-    for kernel in [getattr(randkern.kernels, name)]
-    if issubclass(kernel, Leaf)
+    if issubclass(getattr(randkern.kernels, name), Leaf)
 } | {"compositional": _Family(_fully_connected)}
 KERNEL_NAMES = tuple(name for name, f in _FAMILIES.items() if not f.required)
 _SYNTAX = ", ".join(

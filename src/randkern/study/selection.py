@@ -200,11 +200,12 @@ class _Evaluator:
     ) -> DualSearch | PrimalSearch:
         rows = self.rows
         if self.size is None:
-            return DualSearch(kernel(rows.X).astype(np.float64), rows, alphas, True)
+            gram = kernel(rows.X).astype(np.float64)
+            return DualSearch(gram, rows, alphas, fit_intercept=True)
         training = rows.X[self.splits[0][0]]
         features = randkern.RandomFeatures(kernel, self.size, random_state=0)
         plan = features.fit(training).plan_
-        return PrimalSearch(plan, rows, alphas, True, spare=0)
+        return PrimalSearch(plan, rows, alphas, fit_intercept=True, spare=0)
 
 
 def _search_lengthscale(smallest: Callable[[float], float], reference: float) -> float:

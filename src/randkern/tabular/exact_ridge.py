@@ -126,7 +126,12 @@ def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     n = len(encoded)
     evaluated = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
     solution, intercept, residuals = solve_dual(
-        exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, evaluated
+        exact_gram(kernel, encoded.X),
+        encoded.Y,
+        encoded.weight,
+        alpha,
+        fit_intercept=True,
+        left_out=evaluated,
     )
     _check_solved(solution)
     return ExactRidge(
@@ -155,7 +160,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     X, Y, weight = encoded.X, encoded.Y, encoded.weight
     n, k = Y.shape
     system, state, solution = factorise_dual(
-        exact_gram(kernel, X), Y, weight, alpha, True
+        exact_gram(kernel, X), Y, weight, alpha, fit_intercept=True
     )
     _check_solved(solution)
     dual, intercept = system.weights_of(solution.value)

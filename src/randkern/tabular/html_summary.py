@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-import html
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
+
+from randkern._notebook import summary_table
 
 _MAX_COLUMNS = 10
-_STYLE = """<style>
-.randkern-summary td { padding: 0 0.6em; text-align: left; }
-.randkern-summary .bar { background: #0072B2; height: 0.8em; display: inline-block; }
-</style>"""
 
 
-def _rows(report: dict[str, Any]) -> str:
-    """Return how many rows the model is fitted to, as text."""
-    used, every = report["rows_used"], report["rows"]
-    return f"{used:,}" if used == every else f"{used:,} of {every:,}"
+def fitted_rows(model: Any) -> str | None:
+    """Say how many rows a model is fitted to, and why not all; None if it is all."""
+    report = model.fit_report_
+    fitted, held, n = report["rows_used"], report["rows_held_out"], report["rows"]
+    if model.model_.held_out is None:
+        return None
+    text = f"fitted to {fitted:,} of {n:,} rows"
+    if fitted + held < n:
+        text += ", as many as the time limit allows"
+    if not held:
+        return text
+    purpose = "its probabilities" if is_classifier(model) else "its intervals"
+    return f"{text}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def html_summary(model: Any) -> str:
     """Return kernels, rows, errors and importances of a fitted model, as HTML."""
-    with np.printoptions(precision=4, threshold=6):
-        kernels = [repr(member.kernel) for member in model.model_.members]
-    trials = model.leaderboard_
-    trials = trials.to_dict("records") if hasattr(trials, "to_dict") else trials
-    best = min(trials, key=lambda trial: (-trial["rows"], trial["error"]))
-    facts = [
-        *(("kernel", kernel) for kernel in kernels),
-        ("rows", _rows(model.fit_report_)),
-        (
-            "error in the search",
-            f"{best['error']:.4f} of that of the mean, on {best['rows']:,} rows "
-            f"({len(trials)} kernels tried)",
-        ),
-    ]
-    lines = [
-        f"<tr><td>{name}</td><td><code>{html.escape(text)}</code></td></tr>"
-        for name, text in facts
-    ]
     shares = model.feature_importances_
     names = getattr(model, "feature_names_in_", np.arange(len(shares)))
-    for j in np.argsort(-shares, kind="stable")[:_MAX_COLUMNS]:
-        bar = f'<span class="bar" style="width: {12 * shares[j]:.2f}em"></span>'
-        lines.append(
-            f"<tr><td>{html.escape(str(names[j]))}</td>"
-            f"<td>{bar} {shares[j]:.1%}</td></tr>"
-        )
-    table = f'<table class="randkern-summary">{"".join(lines)}</table>'
-    return _STYLE + table
+    largest = np.argsort(-shares, kind="stable")[:_MAX_COLUMNS]
+    return summary_table(
+        _facts(model), [(str(names[j]), float(shares[j])) for j in largest]
+    )
+
+
+def _facts(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a model, as names and texts."""
+    members = model.model_.members
+    for member in members:
+        name = "kernel" if len(members) == 1 else f"kernel, weight {member.weight:.2f}"
+        yield name, member.kernel._formula()
+    n = model.fit_report_["rows"]
+    yield "rows", fitted_rows(model) or f"fitted to all {n:,} rows"
+    trials = model.leaderboard_
+    trials = trials.to_dict("records") if hasattr(trials, "to_dict") else trials
+    most = trials[0]["rows"]
+    yield "kernels tried", f"{len(trials)}, on up to {most:,} rows"
+    if not is_classifier(model):
+        # Errors are relative to the mean; those of classes, coded ±1, tell a reader
+        # little.
+        error = min(trial["error"] for trial in trials if trial["rows"] == most)
+        yield "R² of rows left out", f"{1 - error**2:.3f}"

@@ -11,7 +11,7 @@ Here. ``features`` is the test error of ridge on linear, shallow and deep skelet
 linear node; one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a
 full connection, ReLU) and on Gaussian features, against D, and of the kernels
 themselves. ``growth`` is the error of the shallow and deep skeletons against n with
-D = √n, n/4, n/2 and n, five draws each, for a support vector machine (hinge loss) and
+D = √n, n/4, n/2 and n, three draws each, for a support vector machine (hinge loss) and
 logistic regression, both Lipschitz, compared to the kernels on the same rows: D
 proportional to n is the theorem's regime, √n is less. A feature matrix has at most
 ``--entries``, by default 16 million, so that n ends at 4,000 for D = n and at 50,000
@@ -130,7 +130,7 @@ class Options(DataOptions):
         quick=(120, 240),
         least=_MIN_ROWS,
     )
-    seeds: int = option(5, "Draws of the features of the growth.", quick=1)
+    seeds: int = option(3, "Draws of the features of the growth.", quick=1)
     measures: tuple[str, ...] = option(MEASURES, "Of features, growth.")
     grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.")
     losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.")
@@ -210,7 +210,6 @@ class CompositionalStructure(Experiment):
             "{loss}: D as a function of n",
             records=growing,
             per="loss",
-            log="x",
         ),
     )
     layout: ClassVar = {"size": (4.8, 3.8), "columns": 2}
@@ -403,9 +402,9 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
     """Return the scores of ridge by penalty, row and target."""
     Z, Z_new = Z.astype(np.float64), Z_new.astype(np.float64)
     if Z.shape[1] > len(Z):
-        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, True)
+        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, fit_intercept=True)
         return np.asarray(dual.predict(Z_new @ Z.T))
-    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, True)
+    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, fit_intercept=True)
     return np.asarray(path.predict(Z_new))
 
 

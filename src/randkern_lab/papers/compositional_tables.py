@@ -324,7 +324,7 @@ def validated(
     losses = np.zeros(len(_ALPHAS))
     for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(Y, y):
         among = K[np.ix_(fitting, fitting)].astype(np.float64)
-        path = DualPath.of(among, Y[fitting], None, _ALPHAS, True)
+        path = DualPath.of(among, Y[fitting], None, _ALPHAS, fit_intercept=True)
         predicted = path.predict(K[np.ix_(held, fitting)])
         losses += np.sum((predicted - Y[held]) ** 2, axis=(1, 2)) / Y.size
     best = int(losses.argmin())

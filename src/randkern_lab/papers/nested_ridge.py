@@ -80,7 +80,9 @@ def solved(
         own = equations.leading(size)
         for alpha in alphas:
             start = time.perf_counter()
-            solved = own.solve(alpha * size / largest, False, overwrite=False)
+            solved = own.solve(
+                alpha * size / largest, fit_intercept=False, overwrite=False
+            )
             seconds = time.perf_counter() - start
             solution = solved.solution
             yield Fit(size, alpha, solution.value, seconds, ended(solution))

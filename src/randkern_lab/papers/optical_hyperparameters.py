@@ -32,11 +32,12 @@ import numpy as np
 import randkern
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._validation import check_choice
+from randkern.plots.records import SYMBOLS, axis_number
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.tune import at_edge, preference
 
-from ..heatmaps import plot_grids
 from ..options import option
+from ..panels import BLUE, new_figure
 from ..runner import Case, Experiment
 from ..tables import Listing, edge_notes, of, skip_notes
 from .images import BinaryImageOptions, load_binary_images
@@ -256,23 +257,89 @@ class OpticalHyperparameters(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the grids as heatmaps, each above the published one."""
-        records, best = [], {}
+        """Return the grids as heatmaps, each above the published one.
+
+        There is a panel per lengthscale or bias, with a colour scale per kernel; the
+        best cell is framed, and cells of failed solves are white.
+        """
+        from matplotlib.colors import LogNorm
+
+        pairs = {}
         for kernel, (_, opens) in KERNELS.items():
-            own = of(results["records"], kernel=kernel)
-            shown = {record["hyperparameters"][opens] for record in own}
-            if not own:
-                continue
-            for key, label in (("records", kernel), ("published", f"{kernel} (pub.)")):
-                records += [
-                    {**record, "kernel": label, "colours": kernel}
-                    for record in of(results[key], kernel=kernel)
-                    if record["hyperparameters"][opens] in shown
-                ]
-            best[kernel] = results["best"].get(kernel, {})
-            best[f"{kernel} (pub.)"] = results["published_best"][kernel]
-        title = f"{results['dataset']['name']}; published: Fashion-MNIST"
-        return plot_grids(records, best=best, dataset=title)
+            ours, published = (
+                _panels(of(results[key], kernel=kernel), opens)
+                for key in ("records", "published")
+            )
+            if ours:
+                theirs = {value: published[value] for value in ours}
+                pairs[kernel] = ("best", ours), ("published_best", theirs)
+        width = max(len(ours) for (_, ours), _ in pairs.values())
+        figure = new_figure(
+            1.2 + max(2.0 * width, 3.2),
+            0.9 + 4.0 * len(pairs),
+            f"{results['dataset']['name']}; published: Fashion-MNIST",
+        )
+        grid = figure.subplots(2 * len(pairs), width, squeeze=False)
+        for i, (kernel, pair) in enumerate(pairs.items()):
+            opens, rows = KERNELS[kernel][1], grid[2 * i : 2 * i + 2]
+            errors = np.hstack(
+                [t.to_numpy().ravel() for _, own in pair for t in own.values()]
+            )
+            norm = LogNorm(np.nanmin(errors[errors > 0]), np.nanmax(errors), clip=True)
+            for row, (key, own) in zip(rows, pair, strict=True):
+                best = results[key][kernel]["hyperparameters"]
+                name = kernel if key == "best" else "published"
+                for axes in row[len(own) :]:
+                    axes.set_visible(False)
+                for axes, (value, table) in zip(row, own.items(), strict=False):
+                    image = _heatmap(axes, table, norm)
+                    at = f"{SYMBOLS[opens]} = {axis_number(value)}"
+                    axes.set_title(f"{name}, {at}", fontsize=8)
+                    if value == best[opens]:
+                        _framed(axes, table, best)
+                row[0].set_ylabel("scale", fontsize=8)
+            bar = figure.colorbar(image, ax=list(rows.flat))
+            bar.set_label("validation error", fontsize=8)
+            bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g} %")
+            bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g} %")
+            bar.ax.tick_params(which="both", labelsize=7)
+            bar.ax.invert_yaxis()  # better is higher
+        return figure
+
+
+def _panels(records: list[Case], opens: str) -> dict[float, Any]:
+    """Return errors by scale and penalty, one table per lengthscale or bias."""
+    import pandas as pd
+
+    if not records:
+        return {}
+    table = pd.DataFrame([record["hyperparameters"] for record in records])
+    table["error"] = [record["validation_error"] for record in records]
+    complete = table.pivot_table("error", [opens, "scale"], "alpha", dropna=False)
+    return {value: complete.loc[value] for value in complete.index.levels[0]}
+
+
+def _heatmap(axes: Any, table: Any, norm: Any) -> Any:
+    """Draw errors by scale and penalty, and return the image."""
+    image = axes.imshow(
+        table.to_numpy(), norm=norm, cmap="inferno_r", origin="lower", aspect="auto"
+    )
+    step = -(-table.shape[1] // 4)
+    texts = list(map(axis_number, table.columns))
+    axes.set_xticks(range(0, len(texts), step), texts[::step], fontsize=7)
+    axes.set_xlabel("α", fontsize=8, labelpad=1)
+    axes.set_yticks(range(len(table)), map(axis_number, table.index), fontsize=7)
+    return image
+
+
+def _framed(axes: Any, table: Any, best: Mapping[str, float]) -> None:
+    """Frame the best cell."""
+    from matplotlib.patches import Rectangle
+
+    i, j = table.index.get_loc(best["scale"]), table.columns.get_loc(best["alpha"])
+    frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=BLUE, lw=1.8)
+    frame.set_clip_on(False)
+    axes.add_patch(frame)
 
 
 def _published(kernel: str) -> Iterator[dict[str, Any]]:
