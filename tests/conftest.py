@@ -109,6 +109,12 @@ def two_threads() -> Callable[[], AbstractContextManager[Meetings]]:
     return force
 
 
+@pytest.fixture(autouse=True)
+def _width_of_redirected_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the width of the terminal, which runners of tests pass on."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The directory that RANDKERN_DATA names; without one the test is skipped."""

@@ -5,8 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 import randkern as rk
+from randkern._fitting import ending
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
+from randkern.kernels import Linear
 from randkern.models.cells import CellTree, scaled_rows
 
 RNG = np.random.default_rng(0)
@@ -255,3 +257,51 @@ def test_cells_are_exported(tmp_path, cell_rows):
     model = local().set_params(kernel=rk.Polynomial(2, 1.0)).fit(X, Y)
     with pytest.raises(ValueError, match="a kernel without lengthscales; use"):
         rk.export_onnx(model, tmp_path / "model.onnx")
+
+
+def test_late_fits_have_few_rows_of_each_cell():
+    """Their predictions for rows left out are those of fits without these rows."""
+    with ending(lambda: True):
+        model = local(800).fit(X, Y)
+    cells = model.cells_
+    assert max(map(len, cells.rows)) <= 200
+    whole = local(800).fit(X, Y).cells_
+    known, expected = np.zeros(len(X), dtype=bool), 0.0
+    for cell, (few, every) in enumerate(zip(cells.rows, whole.rows, strict=True)):
+        np.testing.assert_array_equal(few, every[:: -(-len(every) // 200)])
+        known[few] = True
+        alone = rk.KernelRidgeRegressor(KERNEL, 1e-2, None, fit_intercept=True)
+        weight = weights_of(cells.tree, scaled_rows(KERNEL, X, Stream(0)))[:, cell]
+        expected = expected + weight * alone.fit(X[few], Y[few]).predict(X)
+    found = cells.left_out[:, 0] + model.intercept_
+    np.testing.assert_allclose(found[~known], expected[~known], rtol=1e-6)
+    assert (~known).mean() > 0.5
+    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-6)
+
+
+def test_late_cells_of_labels_have_few_rows():
+    model = rk.KernelLogistic(
+        KERNEL, n_components=800, features="local", fit_intercept=False
+    )
+    with ending(lambda: True):
+        model.fit(X, Y > 6)
+    assert max(map(len, model.cells_.rows)) <= 200
+    assert model.score(X, Y > 6) > 0.8
+    assert max(map(len, model.fit(X, Y > 6).cells_.rows)) > 400
+
+
+def test_cells_of_labels_are_saved_and_exported(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    kernel = KERNEL + Linear(1.0, columns=[])
+    labels = np.digitize(Y, [5.5, 6.5])
+    model = rk.KernelLogistic(
+        kernel, n_components=300, features="local", fit_intercept=False
+    ).fit(X, labels)
+    expected = model.predict_proba(X_NEW)
+    rk.save(model, tmp_path / "model.skops")
+    saved = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(saved.predict_proba(X_NEW), expected)
+    made = rk.export_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    *_, found = session.run(None, {session.get_inputs()[0].name: X_NEW})
+    np.testing.assert_allclose(found, expected, atol=1e-6)

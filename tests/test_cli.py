@@ -119,7 +119,7 @@ def test_redirected_table_is_plain_and_narrow(app, tmp_path):
     assert result.output.isascii() or {
         char for char in result.output if not char.isascii()
     } == {"±"}
-    for text in ("exact", "peak memory", "misclassified", "lengthscale", "143 test"):
+    for text in ("exact", "best: ", "misclassified", "lengthscale", "143 test"):
         assert text in result.output
 
 

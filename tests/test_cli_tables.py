@@ -179,7 +179,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
     # gets the rest.
     left = 0.95 * 56.5 - 6
     assert given == pytest.approx([0.62 * left, 0.38 * left], rel=1e-3)
-    assert "--time-limit 60 stopped the search early" in result.output
+    assert "--time-limit 60 ended the search early" in result.output
     assert "time_limit=" not in result.output
     saved = rk.load(tmp_path / "out" / "model.skops")
     assert (saved.time_limit, saved.warm_start) == (60, False)

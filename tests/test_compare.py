@@ -464,8 +464,8 @@ def test_mixed_table_becomes_numbers():
     assert np.isfinite(data.X_train).all()
     assert np.isfinite(data.X_test).all()
     assert data.preprocessing == (
-        "columns: 3 numeric, standardised, 1 of them with missing values, told by a "
-        "column, 2 categorical, one-hot (5), 1 constant, left out"
+        "columns: 3 numeric, standardised, 1 of them with missing values, marked by an "
+        "indicator column, 2 categorical, one-hot (5), 1 constant, left out"
     )
 
 

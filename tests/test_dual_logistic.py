@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
 import randkern as rk
 from randkern._random import Stream
@@ -34,22 +35,22 @@ def test_the_minimum_is_that_of_the_dense_problem(C):
     X, signs = rows(300)
     kernel = Gaussian(1.0) + Linear(1.0, columns=[])
     strength = C * np.random.default_rng(1).uniform(0.5, 2.0, size=300)
-    dual = DualLogistic.of(kernel, X, signs, 10**9, Stream(0))
+    dual = DualLogistic.of(kernel, X, signs[:, None], 10**9, Stream(0))
     found = dual.minimise(strength, 1e-9, 10_000)
     gram = np.asarray(kernel(X))
     goal = objective(gram, signs, strength)
     best = minimize(goal, np.zeros(300), jac=True, options={"maxiter": 20_000}).fun
-    np.testing.assert_allclose(goal(found.weights)[0], best, rtol=1e-6)
+    np.testing.assert_allclose(goal(found.weights[:, 0])[0], best, rtol=1e-6)
     np.testing.assert_allclose(found.values, gram @ found.weights, atol=1e-6)
 
 
 def test_rows_of_strength_zero_are_predicted_as_if_they_were_not_there():
     X, signs = rows(400)
     kernel = Laplacian(2.0) + Linear(1.0, columns=[])
-    dual = DualLogistic.of(kernel, X, signs, 10**9, Stream(0))
+    dual = DualLogistic.of(kernel, X, signs[:, None], 10**9, Stream(0))
     strength = np.where(np.arange(400) < 300, 3.0, 0.0)
     found = dual.minimise(strength, 1e-10, 10_000)
-    rest = DualLogistic.of(kernel, X[:300], signs[:300], 10**9, Stream(0))
+    rest = DualLogistic.of(kernel, X[:300], signs[:300, None], 10**9, Stream(0))
     alone = rest.minimise(np.full(300, 3.0), 1e-10, 10_000)
     expected = np.asarray(kernel(X[300:], X[:300])) @ alone.weights
     np.testing.assert_allclose(found.values[300:], expected, atol=1e-3)
@@ -58,7 +59,7 @@ def test_rows_of_strength_zero_are_predicted_as_if_they_were_not_there():
 
 def test_a_start_near_the_minimum_takes_fewer_products():
     X, signs = rows(500)
-    dual = DualLogistic.of(Laplacian(1.0), X, signs, 10**9, Stream(0))
+    dual = DualLogistic.of(Laplacian(1.0), X, signs[:, None], 10**9, Stream(0))
     first = dual.minimise(np.full(500, 2.0), 1e-4, 1000)
     second = dual.minimise(np.full(500, 2.5), 1e-4, 1000, first)
     alone = dual.minimise(np.full(500, 2.5), 1e-4, 1000)
@@ -81,8 +82,8 @@ def test_many_rows_of_a_model_give_what_few_give(monkeypatch):
 def test_memory_without_room_for_the_gram_matrix_gives_the_same_weights():
     X, signs = rows(3000)
     strength = np.full(3000, 2.0)
-    plenty = DualLogistic.of(Gaussian(1.0), X, signs, 10**9, Stream(0))
-    little = DualLogistic.of(Gaussian(1.0), X, signs, 250 * 10**6, Stream(0))
+    plenty = DualLogistic.of(Gaussian(1.0), X, signs[:, None], 10**9, Stream(0))
+    little = DualLogistic.of(Gaussian(1.0), X, signs[:, None], 250 * 10**6, Stream(0))
     assert little.operator._n_cached < 3 <= plenty.operator._n_cached
     found = [dual.minimise(strength, 1e-6, 500) for dual in (plenty, little)]
     np.testing.assert_array_equal(found[0].weights, found[1].weights)
@@ -96,3 +97,84 @@ def test_iterations_end_and_warn(monkeypatch):
     )
     with pytest.warns(Warning, match="max_iter=2"):
         model.fit(X, signs)
+
+
+def labels(n, k, seed=0):
+    X, _ = rows(n, seed)
+    f = np.sin(2 * X[:, 0]) + X[:, 1]
+    f += 0.4 * np.random.default_rng(seed + 1).normal(size=n)
+    return X, np.searchsorted(np.quantile(f, np.arange(1, k) / k), f)
+
+
+@pytest.mark.parametrize("k", [3, 6])
+def test_several_classes_have_the_minimum_of_the_dense_problem(k):
+    X, y = labels(300, k)
+    kernel = Gaussian(1.0) + Linear(1.0, columns=[])
+    own = y[:, None] == np.arange(k)
+    strength = np.random.default_rng(1).uniform(2.0, 8.0, size=300)
+    dual = DualLogistic.of(kernel, X, 2.0 * own - 1, 10**9, Stream(0))
+    found = dual.minimise(strength, 1e-9, 10_000)
+    gram = np.asarray(kernel(X))
+    factor = np.linalg.cholesky(gram + 1e-10 * np.eye(300))
+
+    def goal(flat):
+        W = flat.reshape(300, k)
+        F = factor @ W
+        loss = strength @ (logsumexp(F, axis=1) - F[own])
+        slopes = strength[:, None] * (softmax(F, axis=1) - own)
+        return 0.5 * (W**2).sum() + loss, (W + factor.T @ slopes).ravel()
+
+    best = minimize(goal, np.zeros(300 * k), jac=True, method="L-BFGS-B").fun
+    value = goal((factor.T @ found.weights).ravel())[0]
+    assert value < best * (1 + 1e-5)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 0.0, atol=1e-6)
+
+
+def test_several_classes_take_about_as_many_products_as_two():
+    # The preconditioner knows that probabilities sum to 1.
+    n_iter = []
+    for k in (2, 4):
+        X, y = labels(2000, k)
+        signs = 2.0 * (y[:, None] == np.arange(k)) - 1
+        signs = signs[:, 1:] if k == 2 else signs
+        kernel = Laplacian(3.0) + Linear(1.0, columns=[])
+        dual = DualLogistic.of(kernel, X, signs, 10**9, Stream(0))
+        n_iter.append(dual.minimise(np.full(2000, 1.0), 1e-3, 1000).n_iter)
+    assert n_iter[1] < 4 * n_iter[0]
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_one_cell_is_the_exact_kernel_of_all_rows(k):
+    X, y = labels(400, k)
+    kernel = Gaussian(1.0) + Linear(1.0, columns=[])
+    arguments = {"C": 5.0, "fit_intercept": False, "tol": 1e-8}
+    exact = rk.KernelLogistic(kernel, n_components=None, **arguments).fit(X, y)
+    cell = rk.KernelLogistic(kernel, n_components=400, features="local", **arguments)
+    np.testing.assert_allclose(
+        cell.fit(X, y).predict_proba(X), exact.predict_proba(X), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_cells_blend_the_fits_to_their_rows(k):
+    X, y = labels(900, k)
+    kernel = Gaussian(1.0) + Linear(1.0, columns=[])
+    arguments = {"C": 5.0, "fit_intercept": False, "tol": 1e-8}
+    model = rk.KernelLogistic(kernel, n_components=300, features="local", **arguments)
+    model.fit(X, y)
+    expected = 0.0
+    for cell, weight in model.cells_.tree.weights(X):
+        mine = model.cells_.rows[cell]
+        alone = rk.KernelLogistic(kernel, n_components=None, **arguments)
+        assert len(mine) <= 300
+        assert len(np.unique(y[mine])) == k
+        values = alone.fit(X[mine], y[mine]).decision_function(X)
+        expected = expected + weight * values.reshape(900, -1)
+    found = model.decision_function(X).reshape(900, -1)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_cells_of_labels_refuse_what_they_do_not_have():
+    X, y = labels(60, 2)
+    with pytest.raises(ValueError, match="fit_intercept=False"):
+        rk.KernelLogistic(n_components=30, features="local").fit(X, y)

@@ -1,4 +1,4 @@
-"""Two classes of many rows: logistic regression with the exact kernel of all rows."""
+"""Labels of many rows: logistic regression with the exact kernel of all of them."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,8 @@ from sklearn.metrics import log_loss
 
 import randkern as rk
 from randkern.models import logistic as models
-from randkern.tabular import class_rows
+from randkern.tabular import class_rows, classifier, exact_logistic
+from randkern.tabular.exact_logistic_work import fit_seconds
 
 RNG = np.random.default_rng(0)
 N = 700
@@ -61,12 +62,67 @@ def test_weights_count(many):
     assert abs(np.median(odds) - np.log(4)) < 0.35
 
 
-def test_three_classes_and_groups_take_the_other_path(many, monkeypatch):
-    labels = np.where(X[:N].c > 1, "third", LABELS[:N])
+def test_three_classes(many):
+    third = X.c.to_numpy() > 1
+    labels = np.where(third, "third", LABELS)
+    model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
+    (member,) = model.model_.members
+    assert member.fit.n_components is None and len(member.fit.X_fit_) == N
+    best = np.column_stack([1 - CHANCE, CHANCE]) * ~third[:, None]
+    best = np.column_stack([best[:, :1], third, best[:, 1:]])
+    assert list(model.classes_) == ["no", "third", "yes"]
+    found = log_loss(labels[N:], model.predict_proba(X[N:]))
+    assert found < log_loss(labels[N:], best[N:]) + 0.15
+
+
+def test_held_out_groups_choose_the_penalty(many, monkeypatch):
+    taken = []
+    fit_all_rows = classifier.fit_all_rows
+
+    def noted(trials, part, learning, held, rest, seed, stage):
+        taken.append((held, rest))
+        return fit_all_rows(trials, part, learning, held, rest, seed, stage)
+
+    monkeypatch.setattr(classifier, "fit_all_rows", noted)
+    groups = np.arange(N) // 3
+    model = fitted(groups=groups)
+    ((held, rest),) = taken
+    assert not set(groups[held]) & set(groups[rest])
+    (member,) = model.model_.members
+    assert len(member.fit.X_fit_) == N
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_more_rows_are_fitted_in_cells(many, monkeypatch, n_classes):
+    """Beside landmarks; rows held out from both weight them."""
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
+    monkeypatch.setattr(exact_logistic, "_MAX_ROWS", 300)
+    labels = np.where((n_classes > 2) & (X.c > 1), "third", LABELS)
+    model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
+    assert model.fit_report_["rows_held_out"] == N // 8
+    cells = [m.fit for m in model.model_.members if m.fit.features == "local"]
+    assert all(isinstance(fit, rk.KernelLogistic) for fit in cells)
+    assert cells and cells[0].cells_.tree.n_cells > 1
+    assert max(map(len, cells[0].cells_.rows)) <= 300
+    assert np.mean(model.predict(X[N:]) == labels[N:]) > 0.7
+
+
+def test_classes_of_one_row_are_fitted(many, monkeypatch):
+    """Rows that are held out have no class that the others lack."""
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
+    labels = LABELS[:N].astype(object)
+    labels[:20] = [f"rare {i}" for i in range(20)]
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels)
-    assert {member.fit.features for member in model.model_.members} <= {
-        "local",
-        "nystrom",
-    }
-    model = fitted(groups=np.arange(N) // 3)
-    assert all(member.fit.n_components for member in model.model_.members)
+    _, n_held, n_fitted = model.model_.held_out
+    assert n_held < N // 8 and n_held + n_fitted == N
+    for member in model.model_.members:
+        assert len(member.fit.classes_) == 22
+    assert model.predict_proba(X[N:]).shape == (N, 22)
+    assert "one of each rare class" in model.model_.explain()
+
+
+def test_work_of_several_classes():
+    """A product with the kernel reads it once for all of eight columns."""
+    two, four, nine = (fit_seconds(10_000, 10, k) for k in (2, 4, 9))
+    assert two < four < nine < 4 * two
+    assert fit_seconds(20_000, 10, 2) < 4.1 * two

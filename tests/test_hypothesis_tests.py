@@ -198,8 +198,8 @@ def test_permutations_do_not_depend_on_blocks():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rk.mmd_test(X[:1], Y), "X has 1 rows, expected at least 2"),
-        (lambda: rk.mmd_test(X, Y[:, :2]), "Y|features|columns|dimensions"),
+        (lambda: rk.mmd_test(X[:1], Y), "X has 1 row, expected at least 2"),
+        (lambda: rk.mmd_test(X, Y[:, :2]), "X has 3 columns, but Y has 2"),
         (lambda: rk.mmd_test(X, Y, "rbf"), "kernel must be a randkern kernel"),
         (lambda: rk.mmd_test(X, Y * np.nan), "NaN"),
         (lambda: rk.mmd_test(X, Y, level=1.5), "level must be"),
@@ -219,3 +219,71 @@ def test_equal_and_constant_samples():
     constant = rk.mmd_test(np.ones((20, 2)), np.ones((15, 2)), random_state=0)
     assert constant.pvalue == 1
     assert rk.hsic_test(np.ones(20), X[:20], random_state=0).pvalue == 1
+
+
+def test_samples_need_the_same_columns():
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match="X alone has 'a', and Y alone 'z'"):
+        rk.mmd_test(frame, frame.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="X is a dataframe, but Y is an array"):
+        rk.mmd_test(frame, Y)
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame])
+def test_columns_of_tables_are_matched_by_name(table):
+    first = table(dict(zip("abc", X.T, strict=True)))
+    second = table(dict(zip("cab", Y[:, [2, 0, 1]].T, strict=True)))
+    got = rk.mmd_test(first, second, random_state=0)
+    assert got.statistic == rk.mmd_test(X, Y, random_state=0).statistic
+
+
+@pytest.mark.parametrize(
+    "kind", [np.array, list, pd.Series, pl.Series, lambda y: pd.DataFrame({"y": y})]
+)
+def test_labels_may_be_texts(kind):
+    rng = np.random.default_rng(1)
+    labels = np.where(X[:, 0] > 0, "a", "b")
+    assert rk.hsic_test(X, kind(labels.tolist()), random_state=0).pvalue < 0.01
+    rng.shuffle(labels)
+    result = rk.hsic_test(X, kind(labels.tolist()), n_components=None, random_state=0)
+    assert result.pvalue > 0.05
+    K = result.kernel_x(X)
+    L = (labels[:, None] == labels).astype(float)
+    H = np.eye(len(X)) - 1 / len(X)
+    expected = np.trace(K @ H @ L @ H) / len(X) ** 2
+    assert result.statistic == pytest.approx(expected, rel=1e-6)
+
+
+def test_categories_multiply_the_kernel_of_numbers():
+    """So that rows that differ only in which number goes with which label differ."""
+    rng = np.random.default_rng(2)
+    labels = np.repeat(["a", "b", "c"], 100)
+    numbers = rng.normal(size=300)
+    shift = np.where(labels == "a", 1.5, np.where(labels == "b", -1.5, 0))
+    first = pd.DataFrame({"label": labels, "x": numbers + shift})
+    second = pd.DataFrame({"label": labels, "x": rng.permutation(numbers) - shift})
+    assert rk.mmd_test(first, second, random_state=0).pvalue < 0.01
+    rare = pd.concat([first] * 20, ignore_index=True)
+    rare.loc[1, "label"] = "rare"
+    assert rk.mmd_test(rare, rare, random_state=0, n_permutations=19).pvalue > 0.5
+
+
+def test_no_test_has_less_power_than_its_level():
+    assert rk.mmd_test(X, X + 1e-3, level=0.1, random_state=0).power == 0.1
+    ones = np.ones((20, 2))
+    assert rk.mmd_test(ones, ones, random_state=0).power == 0.05
+    assert rk.hsic_test(ones, ones, random_state=0).power == 0.05
+
+
+def test_results_are_printed_with_few_digits():
+    result = rk.mmd_test(X, Y, random_state=0)
+    scale = f"{result.kernel.lengthscale:.4g}"
+    assert repr(result) == (
+        f"MMDResult(statistic={result.statistic:.4g}, pvalue={result.pvalue:.4g}, "
+        f"power={result.power:.4g}, level=0.05, kernel=Gaussian(lengthscale={scale}))"
+    )
+
+
+def test_bad_samples_are_named():
+    with pytest.raises(ValueError, match=r"Y contains NaN.*row 2 of column 0"):
+        rk.hsic_test(X, np.where(np.arange(120) == 2, np.nan, 1.0))

@@ -49,6 +49,7 @@ from randkern.tabular import classifier as classification
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular import rows as rows_module
 from randkern.tabular.combine import blend
+from randkern.tabular.directions import directions_of
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import fit_ridge
@@ -107,6 +108,11 @@ def fitted_classifier(no_deadline):
     return classifier(time_limit=4).fit(TABLE, LABELS)
 
 
+def plan_search(monkeypatch, **changed):
+    """Change the numbers of rows and steps of searches."""
+    monkeypatch.setattr(search, "PLAN", replace(search.PLAN, **changed))
+
+
 @parametrize_with_checks(
     [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
 )
@@ -114,8 +120,7 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch):
     # Less to try, so that the clock decides nothing and the checks are quick.
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
-    monkeypatch.setattr(search, "_FIRST_STEPS", 4)
-    monkeypatch.setattr(search, "_RELEARNING_STEPS", 2)
+    plan_search(monkeypatch, first_steps=4, relearning_steps=2)
     monkeypatch.setattr(folds, "MAX_REFITTED", 2)
     monkeypatch.setattr(search, "_SPREADS", (1.5,))
     monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
@@ -265,7 +270,13 @@ def test_blend_is_the_best_mean_where_one_helps():
     assert np.isclose(weights.sum(), 1.0)
     assert weights[2] == 0.0
     assert 0.3 < weights[0] < 0.7
-    assert np.array_equal(blend([E[0], 0.998 * E[0]]), [1.0, 0.0])
+    # Of two fits, by the formula.
+    step = E[1] - E[0]
+    share = 1 - np.vdot(E[1], step) / np.vdot(step, step)
+    first, second = blend([E[0], E[1]])
+    assert first == pytest.approx(1 - share, abs=1e-6)
+    assert second == pytest.approx(share, abs=1e-6)
+    assert np.array_equal(blend([E[0], 1.002 * E[0]]), [1.0, 0.0])
 
 
 # -- columns -------------------------------------------------------------------------
@@ -607,12 +618,12 @@ def test_directions_are_those_of_finite_differences():
     gradients *= lengthscale
     outer = np.einsum("i,ika,ikb->ab", weight, gradients, gradients)
     values, vectors = np.linalg.eigh(outer)
-    turn, relevance = objectives.directions_of(kernel, 0.1, X, Y, weight)
+    turn, relevance = directions_of(kernel, 0.1, X, Y, weight)
     np.testing.assert_allclose(relevance, values / values[-1], rtol=1e-4)
     np.testing.assert_allclose(
         abs(turn), abs(vectors / lengthscale[:, None]), rtol=1e-3
     )
-    assert objectives.directions_of(kernel, 0.1, X, 0 * Y, weight) is None
+    assert directions_of(kernel, 0.1, X, 0 * Y, weight) is None
 
 
 def test_directions_that_do_not_help_are_dropped():
@@ -704,7 +715,7 @@ def test_a_kernel_of_few_hyperparameters_is_evaluated_first(monkeypatch):
 
 
 def streaming(monkeypatch, n=600):
-    monkeypatch.setattr(search, "_MAX_ROWS", 150)
+    plan_search(monkeypatch, max_rows=150)
     rng = np.random.default_rng(23)
     X = rng.normal(size=(n, 8))
     Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * rng.normal(size=(n, 1)))
@@ -744,8 +755,7 @@ def test_every_step_of_a_stream_is_on_other_rows(monkeypatch):
 
 
 def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypatch):
-    for name in ("_FIRST_STEPS", "_TRIED_STEPS", "_STREAMED_STEPS"):
-        monkeypatch.setattr(search, name, getattr(search, name) // 5)
+    plan_search(monkeypatch, first_steps=6, tried_steps=2, streamed_steps=8)
     machine, seen = streaming(monkeypatch, 300), []
     stream = machine.stream
 
@@ -755,14 +765,14 @@ def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypat
 
     machine.stream = spied
     found = machine.run()
-    tried, best = seen[: -search._REFINED], seen[-search._REFINED :]
-    assert {steps for *_, steps in tried} == {search._TRIED_STEPS}
+    tried, best = seen[: -search.PLAN.n_refined], seen[-search.PLAN.n_refined :]
+    assert {steps for *_, steps in tried} == {search.PLAN.tried_steps}
     assert {metric for metric, *_ in tried} == {"none"}
     forms = {form for *_, form, _ in tried}
     assert set(search.FORMS) < forms
     assert any("linear" in form for form in forms)
-    assert {steps for *_, steps in best} == {search._STREAMED_STEPS}
-    objectives = [trial.objective for trial in found[: search._REFINED]]
+    assert {steps for *_, steps in best} == {search.PLAN.streamed_steps}
+    objectives = [trial.objective for trial in found[: search.PLAN.n_refined]]
     assert objectives == sorted(objectives)
 
 
@@ -775,8 +785,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_scored_alike(monkeypatch):
 
 
 def test_labels_are_scored_by_log_loss(monkeypatch):
-    monkeypatch.setattr(search, "_FIRST_ROWS", 60)
-    monkeypatch.setattr(search, "_MAX_ROWS", 60)
+    plan_search(monkeypatch, first_rows=60, max_rows=60)
     seen = []
 
     class Spied(KernelSearch):
@@ -1064,35 +1073,46 @@ def test_several_targets():
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
 
 
-def test_lengthscales_are_adapted_to_more_rows():
+def test_lengthscales_are_adapted_to_more_rows(monkeypatch):
     rng = np.random.default_rng(9)
     X = rng.uniform(-2, 2, size=(900, 2))
     Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(900, 1))
-    weight = np.ones(900)
-    model_ = exact_ridge.VALIDATION_ROWS
-    exact_ridge.VALIDATION_ROWS = 300
-    try:
-        table = rows_module.Table(X, Y, weight)
-        kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
-        fits = [
-            model.fit_tail(*pair, table)
-            for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
-        ]
-        late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
-    finally:
-        exact_ridge.VALIDATION_ROWS = model_
+    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 300)
+    table = rows_module.Table(X, Y, np.ones(900))
+    kernel, alpha = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
+    fits = [
+        exact_ridge.fit_tail(*pair, table)
+        for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
+    ]
+    late = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
     assert kernel.lengthscale < 1.5
     errors = [np.sqrt(np.mean(fit.residuals**2)) for fit in fits]
     assert errors[1] < 0.3 * errors[0]
     assert late[0].lengthscale == 3.0
 
 
+def test_kernels_with_infinite_residuals_are_no_better(monkeypatch):
+    """Leverages that round to 1 leave a row out at an infinite error."""
+    fit_tail = exact_ridge.fit_tail
+
+    def failing(kernel, alpha, table):
+        fit = fit_tail(kernel, alpha, table)
+        fit.residuals[::2] *= np.inf if kernel.lengthscale != 3.0 else 1.0
+        return fit
+
+    monkeypatch.setattr(exact_ridge, "fit_tail", failing)
+    X = np.random.default_rng(9).uniform(-2, 2, size=(300, 2))
+    table = rows_module.Table(X, np.sin(6 * X[:, :1]), np.ones(300))
+    with np.errstate(all="raise", under="ignore"):
+        kernel, _ = exact_ridge.adapted(rk.Gaussian(3.0), 1.0, table, endless())
+    assert kernel.lengthscale == 3.0
+
+
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
-    monkeypatch.setattr(search, "_FIRST_ROWS", 150)
-    monkeypatch.setattr(search, "_MAX_ROWS", 150)
+    plan_search(monkeypatch, first_rows=150, max_rows=150)
     seen = []
-    fit_tail = model.fit_tail
+    fit_tail = exact_ridge.fit_tail
 
     def seeing(kernel, alpha, table):
         seen.append(len(table))
@@ -1486,7 +1506,7 @@ def test_the_best_of_each_kind_is_refined_first(monkeypatch):
 
 def test_restarts_end_where_they_agree(monkeypatch):
     """Two in a row that take less than a tenth of a standard error off the loss."""
-    monkeypatch.setattr(search, "_MAX_ROWS", 80)
+    plan_search(monkeypatch, max_rows=80)
     machine = streaming(monkeypatch, 200)
     machine.loss = objectives.log_squares
     first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=0.0)
@@ -1535,8 +1555,7 @@ def test_targets_that_do_not_vary():
 
 
 def test_rare_labels_that_the_first_rows_lack(monkeypatch):
-    monkeypatch.setattr(search, "_FIRST_ROWS", 20)
-    monkeypatch.setattr(search, "_MIN_ROWS", 20)
+    plan_search(monkeypatch, first_rows=20, least_rows=20)
     labels = np.arange(N) >= N - 2
     fit = classifier().fit(TABLE, labels)
     assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2

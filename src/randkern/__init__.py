@@ -4,8 +4,7 @@ Public names load on first use (PEP 562), so that ``import randkern`` stays
 cheap.
 """
 
-import importlib
-from typing import Any
+from ._lazy import loader
 
 __version__ = "0.1.0"
 
@@ -81,15 +80,7 @@ _MODULES = (
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, {**_PUBLIC, **dict.fromkeys(_MODULES, "")})
 
 
 def __dir__() -> list[str]:

@@ -1,12 +1,34 @@
-"""Fits that either succeed or leave the estimator unchanged."""
+"""Fits that either succeed or leave the estimator unchanged, and that end in time.
+
+Whether it is late is a context variable, so each thread has its own.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+_late: ContextVar[Callable[[], bool]] = ContextVar("late", default=lambda: False)
+
+
+@contextmanager
+def ending(late: Callable[[], bool]) -> Iterator[None]:
+    """End the iterations of fits, and shorten what is left of them, once it is late."""
+    token = _late.set(late)
+    try:
+        yield
+    finally:
+        _late.reset(token)
+
+
+def is_late() -> bool:
+    """Return whether a fit should end, by an enclosing :func:`ending`."""
+    return _late.get()()
 
 
 def all_or_nothing(method: Method) -> Method:

@@ -82,6 +82,7 @@ from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import NearestPosterior
 from randkern.models.cells import Cells, CellTree
 from randkern.models.iterative_ridge import StreamingFit
+from randkern.models.logistic_cells import LogisticCells
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
 from randkern.optics._scattering import ScatteringMedium
@@ -156,6 +157,7 @@ _PARTS = (
     TensorArray,
     Cells,
     CellTree,
+    LogisticCells,
     Candidates,
     ColumnEffects,
     ExactRidge,

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numba
@@ -143,6 +143,7 @@ def run_over_blocks(
     n, m = shape
     by_rows = n >= _MIN_DIVIDED_ROWS
 
+    @wraps(task)  # tests name shared work by its module
     def part(start: int, stop: int) -> None:
         if by_rows:
             task(slice(start, stop), slice(0, m))

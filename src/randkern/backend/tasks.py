@@ -35,7 +35,7 @@ def map_on_threads(
             yield from map(function, items)
             return
         with ThreadPoolExecutor(n_threads, thread_name_prefix="randkern") as pool:
-            # With the context of the caller, which says what warnings are ignored.
+            # With the context of the caller: ignored warnings, and whether it is late.
             futures = [
                 pool.submit(copy_context().run, on_one_thread, function, item)
                 for item in items

@@ -112,10 +112,14 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     table = titled_table(
         f"{described['name']}: {metric.title} on {described['n_test']:,} test rows, "
         f"{described['n_train']:,} training rows, {described['n_features']:,} columns",
-        caption=f"± after {metric.heading}: over seeds"
-        + "; ± rows: one standard error of the test rows" * has_error
-        + "; MB: peak memory"
-        + "; AUC: where the test rows have all classes" * (task == "classification"),
+        caption="; ".join(
+            [f"± after {metric.heading}: over seeds"]
+            * (results["arguments"]["n_seeds"] > 1)
+            + ["± rows: one standard error of the test rows"] * has_error
+            + ["MB: peak memory"] * ("MB" in costs)
+            + ["AUC: where the test rows have all classes"]
+            * (described.get("n_classes", 0) > 2)
+        ),
         caption_justify="left",
         pad_edge=False,
         padding=(0, 1, 0, 0),
@@ -176,6 +180,27 @@ def _cells(
     ]
 
 
+def _best(results: Mapping[str, Any]) -> str:
+    """Return a line with the best kernel, and the linear model beside it."""
+    from randkern.study.fits import winner
+
+    metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
+    best = winner(results) or {}
+    size = best["n_components"]
+    landmarks = ", landmarks" * (best["features"] == "nystrom")
+    own = [
+        record
+        for record in results["records"]
+        if record["kernel"] == best["kernel"] + landmarks
+        and record["n_components"] == size
+    ]
+    named = "exact" if size is None else f"{size:,} features"
+    text = f"best: {best['kernel']}{landmarks}, {named}, {metric.heading} "
+    text += metric.text(_mean(own, metric.score))
+    linear = results["baselines"].get("linear model", {}).get(metric.score)
+    return text if linear is None else f"{text}; linear model {metric.text(linear)}"
+
+
 def _mean(records: Sequence[Mapping[str, Any]], score: str) -> float | None:
     """Return the mean of the values of a score that are defined."""
     values = [record[score] for record in records if record.get(score) is not None]
@@ -196,6 +221,7 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
             if Measurement.get(console, wide, table).maximum <= console.width:
                 break
         console.print(table)
+        console.print(_best(results), soft_wrap=True)
     chosen = {
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }

@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 
 import randkern
 
-# Of redirected output; a terminal's own width is used up to MAX_COLUMNS.
+# Of redirected output without COLUMNS; others have their width up to MAX_COLUMNS.
 PLAIN_COLUMNS = 100
 MAX_COLUMNS = 160
 # Exit codes: of an error that the user can mend, of a bug in randkern (EX_SOFTWARE of
@@ -51,7 +51,8 @@ start_of_process: ContextVar[float | None] = ContextVar("start", default=None)
 def output() -> Console:
     """Return the console for results: standard output, plain if redirected."""
     console = Console(highlight=False)
-    width = min(console.width, MAX_COLUMNS) if console.is_terminal else PLAIN_COLUMNS
+    is_known = console.is_terminal or "COLUMNS" in os.environ
+    width = min(console.width, MAX_COLUMNS) if is_known else PLAIN_COLUMNS
     return Console(highlight=False, width=width)
 
 

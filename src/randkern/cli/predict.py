@@ -12,6 +12,8 @@ from .console import output, progress_bar
 from .tables import naming, read
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
+# Of predictions in texts: those of float64 that do not depend on the other rows.
+_DIGITS = "%.12g"
 # Rows predicted per step of the progress bar.
 _BLOCK = 10_000
 
@@ -188,11 +190,13 @@ def _write(predictions: Any, out: str) -> None:
     from .._files import atomic_write
 
     if out == "-":
-        predictions.to_csv(sys.stdout, index=False)
+        predictions.to_csv(sys.stdout, index=False, float_format=_DIGITS)
         return
     with atomic_write(out) as file:
         if out.lower().endswith(".parquet"):
             predictions.to_parquet(file, index=False)
         else:
             packed = "gzip" if out.lower().endswith(".gz") else None
-            predictions.to_csv(file, index=False, compression=packed)
+            predictions.to_csv(
+                file, index=False, compression=packed, float_format=_DIGITS
+            )

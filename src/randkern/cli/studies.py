@@ -114,20 +114,18 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     records, about = results["records"], results["dataset"]
     if not records:
         return []
-    options: Any = {
-        "dataset": about["name"],
-        "percent": about["task"] == "classification",
-    }
+    named = metric_of(results["arguments"].get("metric"), about["task"])
+    options: Any = {"dataset": about["name"], "percent": named.scale == 100}
     try:
         if results["command"] == "compare":
-            metric = f"test error ({about['metric']})"
-            figure = plot_compare(records, metric=metric, **options)
+            linear = results["baselines"].get("linear model")
+            metric = f"{named.title.removesuffix(' (%)')} on test rows"
+            options |= {"score": named.score, "metric": metric, "baseline": linear}
+            figure = plot_compare(records, **options)
         else:
-            named = metric_of(results["arguments"].get("metric"), about["task"])
-            sign = "−" * named.larger_is_better  # the curves have their minimum
-            metric = f"{sign}{named.title}, {about['validation']}"
-            options["percent"] = named.scale == 100
-            figure = plot_tune(records, best=results["best"], metric=metric, **options)
+            metric = f"{named.title}, {about['validation']}"
+            options |= {"metric": metric, "larger_is_better": named.larger_is_better}
+            figure = plot_tune(records, best=results["best"], **options)
     except ModuleNotFoundError:
         typer.echo(
             'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',

@@ -224,25 +224,34 @@ def _scores(results: Mapping[str, Any], share: bool) -> Table:
         "(± one standard error)",
     )
     table.add_column("")
-    names = ("log_loss", "auc") if share else ()
-    headings = [name.replace("_", " ").replace("auc", "AUC") for name in names]
     metric = _metric(results)
-    asked = [] if metric.score in ("test_error", *names) else [metric.heading]
     validated = f"validation {metric.heading}"
-    for heading in (validated, "test error", *headings, *asked):
+    # The metric that was asked for comes first.
+    others = ("log_loss", "auc") if share else ()
+    scores = list(dict.fromkeys([metric.score, "test_error", *others]))
+    headings = {"test_error": "test error", "log_loss": "log loss", "auc": "AUC"}
+    for heading in (
+        validated,
+        *(headings.get(name, metric.heading) for name in scores),
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
-    scale, unit = (100, "%") if share else (1, "")
-    for name, scores in {**results["baselines"], **results["best"]}.items():
-        loss = scores.get("validation_error")
-        form = ".2f" if share else ".4f"
-        others = (scores[key] for key in names)
-        own = [metric.text(scores.get(metric.score))] if asked else []
+    for name, values in {**results["baselines"], **results["best"]}.items():
+        loss = values.get("validation_error")
         table.add_row(
             name,
             "" if loss is None else metric.of_loss(loss),
-            f"{scale * scores['test_error']:{form}} ± "
-            f"{scale * scores['standard_error']:{form}} {unit}".rstrip(),
-            *("" if value is None else f"{value:.4f}" for value in others),
-            *own,
+            *(_score(values, score, share) for score in scores),
         )
     return table
+
+
+def _score(values: Mapping[str, Any], score: str, share: bool) -> str:
+    """Return a score as text, that of the test error with its standard error."""
+    value = values.get(score)
+    if value is None:
+        return ""
+    if score != "test_error":
+        return f"{value:.4f}"
+    if share:
+        return f"{100 * value:.2f} ± {100 * values['standard_error']:.2f} %"
+    return f"{value:.4f} ± {values['standard_error']:.4f}"

@@ -263,7 +263,8 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
-            f"{source}: which column is to be predicted? Pass target=, one of {shown}"
+            f"{source}: which column is to be predicted? Pass target= (on the "
+            f"command line --target), one of {shown}"
         )
     _check_column(target, columns, source)
 

@@ -12,7 +12,7 @@ for characteristic kernels, such as the Gaussian, only then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from randkern._random import root_stream
 from randkern._validation import check_count
 from randkern.hypothesis_tests.permutations import (
     check_level,
+    described,
     permuted_rows,
     power_of,
     pvalue_of,
@@ -42,7 +43,8 @@ class HSICResult:
         large.
     power : float
         Estimated probability that a test of as many other rows from the same
-        distribution rejects at `level`, by the normal limit of the statistic.
+        distribution rejects at `level`, by the normal limit of the statistic; at least
+        `level`.
     level : float
     null_distribution : ndarray of shape (n_permutations,)
         Statistics of permuted rows.
@@ -54,9 +56,12 @@ class HSICResult:
     pvalue: float
     power: float
     level: float
-    null_distribution: np.ndarray = field(repr=False)
+    null_distribution: np.ndarray
     kernel_x: Kernel
     kernel_y: Kernel
+
+    def __repr__(self) -> str:
+        return described(self)
 
 
 def hsic_test(
@@ -91,7 +96,8 @@ def hsic_test(
         Rows that do not fit in memory are read three times.
     kernel_x, kernel_y : Kernel or "median", default=None
         None or ``"median"``: Gaussian, with the median distance between rows as its
-        lengthscale. For categories, :class:`~randkern.Categorical`.
+        lengthscale; columns of texts and categories are factors
+        :class:`~randkern.Categorical`.
     n_components : int or None, default=100
         Number of random features D of each kernel; None is the exact kernel, for
         samples in memory.
@@ -153,7 +159,7 @@ def hsic_test(
     return HSICResult(
         statistic=statistic,
         pvalue=pvalue_of(statistic, null, terms.resolution),
-        power=power_of(statistic, null, deviation, level),
+        power=power_of(statistic, null, deviation, level, terms.resolution),
         level=level,
         null_distribution=null,
         kernel_x=of_x.kernel_,

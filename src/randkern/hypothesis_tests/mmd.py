@@ -11,7 +11,7 @@ which is 0 if P = Q, and for characteristic kernels, such as the Gaussian, only 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -22,11 +22,18 @@ from randkern._validation import check_count
 from randkern.features import RandomFeatures
 from randkern.hypothesis_tests.permutations import (
     check_level,
+    described,
     power_of,
     pvalue_of,
     random_subsets,
 )
-from randkern.hypothesis_tests.rows import CHUNK_ROWS, Sample, chunks, features_for
+from randkern.hypothesis_tests.rows import (
+    CHUNK_ROWS,
+    Sample,
+    chunks,
+    features_for,
+    same_columns,
+)
 from randkern.kernels import Kernel
 
 
@@ -43,7 +50,8 @@ class MMDResult:
         as large.
     power : float
         Estimated probability that a test of two other samples of these sizes from the
-        same two distributions rejects at `level`, by the normal limit of the statistic.
+        same two distributions rejects at `level`, by the normal limit of the statistic;
+        at least `level`.
     level : float
     null_distribution : ndarray of shape (n_permutations,)
         Statistics of permuted samples.
@@ -55,10 +63,13 @@ class MMDResult:
     pvalue: float
     power: float
     level: float
-    null_distribution: np.ndarray = field(repr=False)
+    null_distribution: np.ndarray
     kernel: Kernel
-    _features: RandomFeatures = field(repr=False)
-    _weights: np.ndarray = field(repr=False)
+    _features: RandomFeatures
+    _weights: np.ndarray
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def witness(self, X: Any) -> np.ndarray:
         r"""Return the witness function at rows, (n,).
@@ -103,13 +114,15 @@ def mmd_test(
     Parameters
     ----------
     X, Y : array, CSR matrix, dataframe, Dask collection or RowBlocks
-        The samples, with n and m rows of the same columns, at least 2 each.
+        The samples, with n and m rows of the same columns, at least 2 each; columns of
+        dataframes may be in another order.
         One-dimensional arrays are single columns. Rows that do not fit in memory are
         passed as Dask collections or :class:`~randkern.RowBlocks`, and read three
         times.
     kernel : Kernel or "median", default=None
         None or ``"median"``: Gaussian, with the median distance between rows of both
-        samples as its lengthscale.
+        samples as its lengthscale; columns of texts and categories are factors
+        :class:`~randkern.Categorical`.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel, for samples in memory.
     n_permutations : int, default=500
@@ -143,7 +156,7 @@ def mmd_test(
     n_permutations = check_count("n_permutations", n_permutations)
     level = check_level(level)
     first = Sample(X, "X")
-    second = Sample(Y, "Y")
+    second = same_columns(first, Sample(Y, "Y"))
     n, m = first.n_rows, second.n_rows
     stream = root_stream(random_state)
     features = features_for(kernel, n_components, (first, second), stream)
@@ -174,7 +187,7 @@ def mmd_test(
     return MMDResult(
         statistic=statistic,
         pvalue=pvalue_of(statistic, null, resolution),
-        power=power_of(statistic, null, deviation, level),
+        power=power_of(statistic, null, deviation, level, resolution),
         level=level,
         null_distribution=null,
         kernel=features.kernel_,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from numbers import Real
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from randkern._random import Stream
+from randkern.kernels import Kernel
 
 # Statistics of permutations that only swap equal rows differ by relative errors of this
 # size.
@@ -68,14 +70,31 @@ def pvalue_of(statistic: float, null: np.ndarray, resolution: float) -> float:
 
 
 def power_of(
-    statistic: float, null: np.ndarray, deviation: float, level: float
+    statistic: float,
+    null: np.ndarray,
+    deviation: float,
+    level: float,
+    resolution: float,
 ) -> float:
     """Return the probability that a normal variable exceeds the critical value.
 
     Its mean is the statistic, and its standard deviation that of the statistic under
     the alternative. The critical value is the quantile of the permuted statistics.
+    At least the level, which is the power where the distributions are equal.
     """
     critical = float(np.quantile(null, 1 - level, method="higher"))
-    if deviation == 0:
-        return float(statistic > critical)
-    return float(ndtr((statistic - critical) / deviation))
+    if deviation <= resolution:  # of rounding errors, as for constant rows
+        return 1.0 if statistic > critical + resolution else level
+    return max(level, float(ndtr((statistic - critical) / deviation)))
+
+
+def described(result: Any) -> str:
+    """Return the result of a test as text, with few digits."""
+    shown = []
+    for field in fields(result):
+        value = getattr(result, field.name)
+        if isinstance(value, float):
+            shown.append(f"{field.name}={value:.4g}")
+        elif isinstance(value, Kernel):
+            shown.append(f"{field.name}={value._formula()}")
+    return f"{type(result).__name__}({', '.join(shown)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._cells import check_finite, rows_of_text
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
-from randkern._tables import is_table
+from randkern._tables import is_numeric, is_table, is_time
 from randkern._validation import check_readable, is_dask_collection
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
-from randkern.kernels import Gaussian, Kernel
+from randkern.kernels import Categorical, Gaussian, Kernel
 
 # Permutations are drawn for this many rows at a time, whatever the blocks of a stream,
 # so that they do not depend on those.
@@ -44,14 +46,14 @@ class Sample:
         if self.in_memory:
             check_readable(X)
             if not is_table(X) and not sp.issparse(X):
-                X = np.asarray(X)
-                X = X[:, None] if X.ndim == 1 else X
+                X = _as_columns(X, name)
         self.X = X
+        self.name = name
         self.n_rows = sum(num_samples(part) for part in self.parts())
         if self.n_rows < min_rows:
             raise ValueError(
-                f"{name} has {self.n_rows} rows, expected at least {min_rows}; pass "
-                "more rows."
+                f"{name} has {self.n_rows} row{'s' * (self.n_rows != 1)}, expected at "
+                f"least {min_rows}; pass more rows."
             )
 
     def parts(self) -> Iterator[Any]:
@@ -80,6 +82,61 @@ class Sample:
         )
 
 
+def _as_columns(X: Any, name: str) -> Any:
+    """Return rows in memory as an array of numbers, or as a dataframe if some are not.
+
+    Those are columns of texts, and series of pandas or polars with categories.
+    """
+    if hasattr(X, "to_frame") and not is_numeric(X):
+        return X.to_frame(name)
+    X = np.asarray(X)
+    X = X[:, None] if X.ndim == 1 else X
+    if X.dtype.kind in "US" or (X.dtype == object and len(rows_of_text(X[:, 0]))):
+        pandas = import_extra("pandas", "A column of texts", "data")
+        names = [f"{name}[:, {column}]" for column in range(X.shape[1])]
+        return pandas.DataFrame(X, columns=names).infer_objects()
+    if X.dtype.kind == "f":
+        check_finite(X, None, name)
+    return X
+
+
+def same_columns(first: Sample, second: Sample) -> Sample:
+    """Return the second sample with its columns in the order of the first.
+
+    Raise if their columns are not the same.
+    """
+    X, Y = next(first.parts()), next(second.parts())
+    if is_table(X) != is_table(Y):
+        kinds = ["a dataframe" if is_table(part) else "an array" for part in (X, Y)]
+        raise ValueError(
+            f"{first.name} is {kinds[0]}, but {second.name} is {kinds[1]}; pass both "
+            "samples as arrays, or both as dataframes."
+        )
+    if is_table(X) and set(X.columns) != set(Y.columns):
+        only_X, only_Y = (
+            sorted(map(repr, set(these.columns) - set(those.columns)))
+            for these, those in ((X, Y), (Y, X))
+        )
+        raise ValueError(
+            "both samples need the same columns; "
+            f"{first.name} alone has {', '.join(only_X) or 'none'}, and {second.name} "
+            f"alone {', '.join(only_Y) or 'none'}."
+        )
+    if X.shape[1] != Y.shape[1]:
+        raise ValueError(
+            f"{first.name} has {X.shape[1]} columns, but {second.name} has "
+            f"{Y.shape[1]}; both samples need the same columns."
+        )
+    if not is_table(X) or list(X.columns) == list(Y.columns):
+        return second
+    if isinstance(second.X, RowBlocks):
+        raise ValueError(
+            f"{second.name} has the columns of {first.name} in another order; pass "
+            "blocks whose columns are in the same order."
+        )
+    return Sample(second.X[list(X.columns)], second.name)
+
+
 def chunks(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the rows of arrays in chunks of `CHUNK_ROWS`."""
     pending: list[np.ndarray] = []
@@ -96,6 +153,26 @@ def chunks(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         yield rest
 
 
+def median_kernel(X: Any) -> Kernel:
+    """Return the kernel for rows like X that is used by default.
+
+    Of numbers, the Gaussian kernel with the median distance; times equality of all
+    categories, one column at a time, so that the product is characteristic.
+    """
+    categories = [
+        column
+        for column in (X.columns if is_table(X) else [])
+        if not (is_numeric(X[column]) or is_time(X[column]))
+    ]
+    if not categories:
+        return Gaussian(lengthscale="median")
+    factors: list[Kernel] = [Categorical(columns=[column]) for column in categories]
+    numbers = [column for column in X.columns if column not in categories]
+    if numbers:
+        factors.insert(0, Gaussian(lengthscale="median", columns=numbers))
+    return reduce(operator.mul, factors)
+
+
 def features_for(
     kernel: Kernel | str | None,
     n_components: int | None,
@@ -104,11 +181,11 @@ def features_for(
 ) -> Features:
     """Return fitted features of a kernel for the rows of all samples.
 
-    None or ``"median"`` is the Gaussian kernel with the median distance. Without
-    `n_components` all rows are landmarks, so that products of features are exact.
+    None or ``"median"`` is :func:`median_kernel`. Without `n_components` all rows are
+    landmarks, so that products of features are exact.
     """
     if kernel is None or (isinstance(kernel, str) and kernel == "median"):
-        kernel = Gaussian(lengthscale="median")
+        kernel = median_kernel(next(samples[0].parts()))
     if not isinstance(kernel, Kernel):
         raise ValueError(
             f'kernel must be a randkern kernel, "median" or None, got {kernel!r}.'

@@ -1,7 +1,6 @@
 """Models on random features, or on the exact kernel; each loads on first use."""
 
-import importlib
-from typing import Any
+from randkern._lazy import loader
 
 _MODULES = {
     "GaussianProcessClassifier": ".gaussian_process_classifier",
@@ -17,9 +16,4 @@ _MODULES = {
 }
 
 __all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, _MODULES)

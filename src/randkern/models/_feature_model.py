@@ -24,13 +24,14 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import TrainingData, placed
+from randkern.data.training_data import ArrayRows, TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.kernels.factor_draws import Fourier
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
+from randkern.models.cells import CellFits
 from randkern.models.feature_error import warn_of_feature_error
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
@@ -103,6 +104,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     table_encoder_: Any
     kernel_: Kernel
     plan_: Plan | None
+    cells_: CellFits
     X_fit_: Rows
     coef_: np.ndarray
     dual_coef_: np.ndarray
@@ -214,6 +216,21 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
 
     @property
+    def _is_local(self) -> bool:
+        """Whether the exact kernel is fitted in cells."""
+        return self.features == "local" and self.n_components is not None
+
+    @staticmethod
+    def _used_rows(rows: TrainingData) -> ArrayRows:
+        """Return the rows of positive weight in memory, for fits in cells."""
+        everything = np.arange(rows.n_rows)
+        rows = rows.as_arrays() if rows.in_memory else rows.take(everything)
+        if rows.weight is not None:
+            weight = ops_of(rows.Y).to_host(rows.weight)
+            rows = rows.take(np.flatnonzero(weight > 0))
+        return rows.as_arrays()
+
+    @property
     def _many_targets(self) -> bool:
         """Whether results have an axis of targets, or of classes."""
         return self._n_outputs is not None
@@ -249,6 +266,12 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         Weights of features are moved to the device of the rows; rows for an exact
         kernel are moved to that of the training rows, if these are on a device too.
         """
+        if hasattr(self, "cells_"):
+            check_same_device(X, self.X_fit_)
+            return (
+                self._drop_single_target(self.cells_.predict(self.X_fit_, X))
+                + self.intercept_
+            )
         weights = self._model_weights
         if moved and self.plan_ is not None:
             weights = ops_of(X).float64_like(weights, X)
@@ -268,6 +291,10 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
                 "for this kernel; scale the input down."
             )
         return out
+
+    def __sklearn_is_fitted__(self) -> bool:
+        fitted = ("coef_", "dual_coef_", "cells_")
+        return any(hasattr(self, name) for name in fitted)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from super()._facts()

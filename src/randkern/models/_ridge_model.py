@@ -18,7 +18,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.columns import split_target
 from randkern.data.training_data import TrainingData
-from randkern.models._feature_model import FeatureModel, check_same_device
+from randkern.models._feature_model import FeatureModel
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram
@@ -114,21 +114,12 @@ class RidgeModel(FeatureModel, ABC):
         self._fit_rows(rows, limit or self._memory_for(rows), stream, report)
         report.end()
 
-    @property
-    def _is_local(self) -> bool:
-        """Whether the exact kernel is fitted in cells."""
-        return self.features == "local" and self.n_components is not None
-
     def _fit_cells(
         self, rows: TrainingData, alphas: np.ndarray, limit: int, stream: Stream
     ) -> Cells:
         """Fit the exact kernel in cells of at most `n_components` rows."""
         cell_rows = check_count("n_components", self.n_components)
-        everything = np.arange(rows.n_rows)
-        rows = rows.as_arrays() if rows.in_memory else rows.take(everything)
-        if rows.weight is not None:
-            weight = ops_of(rows.Y).to_host(rows.weight)
-            rows = rows.take(np.flatnonzero(weight > 0))
+        rows = self._used_rows(rows)
         self.cells_ = fit_cells(
             self.kernel_,
             rows,
@@ -246,18 +237,3 @@ class RidgeModel(FeatureModel, ABC):
             coef = state["coef_"]
             value = coef.T if coef.ndim == 2 else coef[:, None]
             self.solution_ = replace(state["solution_"], value=value)
-
-    # -- prediction -----------------------------------------------------------
-
-    def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
-        if not hasattr(self, "cells_"):
-            return super()._values_of(X, moved)
-        check_same_device(X, self.X_fit_)
-        return (
-            self._drop_single_target(self.cells_.predict(self.X_fit_, X))
-            + self.intercept_
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        fitted = ("coef_", "dual_coef_", "cells_")
-        return any(hasattr(self, name) for name in fitted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from randkern._fitting import is_late
 from randkern.data.reading import are_in_memory
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ class FitReport:
         return self.step(progress.iteration, progress.value)
 
     def step(self, number: int, value: Any, name: str = "iteration") -> bool:
-        """Report the value of a step; return whether a callback requests to stop."""
+        """Report the value of a step; return whether to stop.
+
+        A callback may request it, or it is late.
+        """
         attributes_of = self._attributes_of
         assert attributes_of is not None
         task = self._context.subcontext(task_name=f"{name} {number}")
@@ -90,7 +94,7 @@ class FitReport:
             **self._context_arguments,
             reconstruction_attributes=lambda: attributes_of(value),
         )
-        return bool(stop)
+        return bool(stop) or is_late()
 
     def end(self) -> None:
         """Report the end of the fit, with all attributes set."""

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._fitting import is_late
 from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Rows, is_tensor
@@ -60,6 +61,8 @@ _N_FEATURES = 256
 # Up to this many penalties, factorising the matrix with each takes less time than its
 # eigenvectors.
 _MAX_FACTORISED = 6
+# About how many rows of a cell are fitted if it is late.
+_LATE_ROWS = 200
 # Rows assigned to cells at a time by predictions, and the size of their kernel values.
 _PREDICTED_ROWS = 65_536
 _GRAM_BYTES = 64 * 10**6
@@ -280,8 +283,8 @@ def _principal_axis(centred: np.ndarray) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Kernel ridge regressions of the rows of single cells, and their blend.
+class CellFits:
+    """Fits of the exact kernel to the rows of single cells, and their blend.
 
     Attributes
     ----------
@@ -294,18 +297,6 @@ class Cells:
         For each cell, the numbers of its rows.
     dual : list of ndarray of shape (n_rows_of_cell, k)
     intercepts : ndarray of shape (n_cells, k)
-    alphas : ndarray of shape (n_cells,)
-        The penalty of each cell.
-    scores : ndarray of shape (n_alphas,)
-        Minus the mean squared error of leave-one-out predictions at each of the
-        penalties to choose from: the mean over cells, weighted by their rows.
-    best_score : float
-        The same at the penalty of each cell.
-    solution : Solution
-        The solution with the largest residual, without its value.
-    left_out : array of shape (n, k)
-        Predictions for each row by fits without it. Like `intercepts`, they lack the
-        ``intercept_`` of the model. None in files of earlier versions.
     """
 
     kernel: Kernel
@@ -314,11 +305,6 @@ class Cells:
     rows: list[np.ndarray]
     dual: list[Any]
     intercepts: np.ndarray
-    alphas: np.ndarray
-    scores: np.ndarray
-    best_score: float
-    solution: Solution
-    left_out: Any = None
 
     def predict(self, fitted: Rows, X: Rows) -> np.ndarray:
         """Return predictions (m, k) for rows X, from the rows of the fit."""
@@ -340,6 +326,45 @@ class Cells:
         return out
 
 
+@dataclass(frozen=True)
+class Cells(CellFits):
+    """Kernel ridge regressions of the rows of single cells, and their blend.
+
+    Attributes
+    ----------
+    kernel, tree, stream, rows, dual, intercepts
+        See :class:`CellFits`.
+    alphas : ndarray of shape (n_cells,)
+        The penalty of each cell.
+    scores : ndarray of shape (n_alphas,)
+        Minus the mean squared error of leave-one-out predictions at each of the
+        penalties to choose from: the mean over cells, weighted by their rows.
+    best_score : float
+        The same at the penalty of each cell.
+    solution : Solution
+        The solution with the largest residual, without its value.
+    left_out : array of shape (n, k)
+        Predictions for each row by fits without it. Like `intercepts`, they lack the
+        ``intercept_`` of the model. None in files of earlier versions.
+    """
+
+    alphas: np.ndarray
+    scores: np.ndarray
+    best_score: float
+    solution: Solution
+    left_out: Any = None
+
+
+def divided_rows(
+    kernel: Kernel, X: Rows, cell_rows: int, stream: Stream
+) -> tuple[CellTree, list[np.ndarray], list[np.ndarray]]:
+    """Return cells of at most `cell_rows` rows; the rows of each, and their weights."""
+    scaled = scaled_rows(kernel, X, stream)
+    tree = CellTree.grow(scaled, cell_rows)
+    leaves = sorted(tree.cells(scaled), key=itemgetter(0))
+    return tree, [rows for _, rows, _ in leaves], [share for _, _, share in leaves]
+
+
 def fit_cells(
     kernel: Kernel,
     rows: ArrayRows,
@@ -352,7 +377,7 @@ def fit_cells(
     """Fit the exact kernel to the rows of each cell.
 
     With several penalties, each cell takes the one with the smallest mean squared
-    error of leave-one-out predictions.
+    error of leave-one-out predictions. Once it is late, few rows of a cell are fitted.
 
     Parameters
     ----------
@@ -372,25 +397,24 @@ def fit_cells(
     -------
     Cells
     """
-    scaled = scaled_rows(kernel, rows.X, stream)
-    tree = CellTree.grow(scaled, cell_rows)
+    tree, members, shares = divided_rows(kernel, rows.X, cell_rows, stream)
     ops = ops_of(rows.Y)
     k = rows.n_targets
-    leaves = sorted(tree.cells(scaled), key=itemgetter(0))
-    members = [numbers for _, numbers, _ in leaves]
-    shares = [share for _, _, share in leaves]
     needed = _check_cell(len(max(members, key=len)), k, len(alphas), limit)
 
     def fitted(numbers: np.ndarray) -> _CellFit:
-        cell = rows.take(numbers)
-        return _fit_cell(kernel, cell, numbers, alphas, fit_intercept)
+        some = rows_in_time(numbers)
+        fit = _fit_cell(kernel, rows.take(some), some, alphas, fit_intercept)
+        return (
+            fit if len(some) == len(numbers) else _extended(fit, kernel, rows, numbers)
+        )
 
     # As many at a time as fit in memory. Tensors are factorised one after another.
     max_threads = 1 if is_tensor(rows.Y) else max(limit // needed, 1)
     ordered = list(map_on_threads(fitted, members, max_threads))
     left_out = ops.float64_zeros((rows.n_rows, k), rows.Y)
-    for fit, share in zip(ordered, shares, strict=True):
-        left_out[fit.rows] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
+    for fit, numbers, share in zip(ordered, members, shares, strict=True):
+        left_out[numbers] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     sizes = np.array([len(fit.rows) for fit in ordered])
     worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
     return Cells(
@@ -410,6 +434,23 @@ def fit_cells(
     )
 
 
+def rows_in_time(numbers: np.ndarray) -> np.ndarray:
+    """Return the rows of a cell that are fitted: all, or few if it is late."""
+    step = -(-len(numbers) // _LATE_ROWS) if is_late() else 1
+    return numbers[::step]
+
+
+def _extended(
+    fit: _CellFit, kernel: Kernel, rows: ArrayRows, numbers: np.ndarray
+) -> _CellFit:
+    """Return the fit of few rows of a cell with predictions for all of them."""
+    ops = ops_of(rows.Y)
+    X, known = (ops.as_float64(ops.take(rows.X, at)) for at in (numbers, fit.rows))
+    left_out = kernel._gram(X, known) @ fit.solution.value + fit.intercept
+    left_out[np.searchsorted(numbers, fit.rows)] = fit.left_out
+    return replace(fit, left_out=left_out)
+
+
 def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:
     """Return the memory that the fit of a cell takes; raise if it exceeds the limit."""
     needed = 32 * n**2  # the matrix, a copy, and the inverse of its factor
@@ -422,7 +463,7 @@ def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:
 
 @dataclass(frozen=True)
 class _CellFit:
-    """A ridge regression of the rows of a cell."""
+    """A ridge regression of the rows of a cell, or of some of them."""
 
     rows: np.ndarray
     solution: Solution
@@ -430,7 +471,7 @@ class _CellFit:
     alpha: float
     # Minus the mean squared error of leave-one-out predictions, (n_alphas,).
     scores: np.ndarray
-    # Leave-one-out predictions, (n, k).
+    # Predictions, (n, k), for all rows of the cell by fits without them.
     left_out: Any
 
 

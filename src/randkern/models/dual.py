@@ -147,7 +147,8 @@ def solve_dual(
         shifted = max(shift + state.jitter, np.finfo(float).tiny)
         diagonal = diagonal - system.share[left_out] / shifted
     scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
-    residuals = solution.value[left_out] / scaled[:, None]
+    with np.errstate(over="ignore"):  # infinite for a leverage that rounds to 1
+        residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)
     return replace(solution, value=dual), intercept + system.target_mean, residuals
 

@@ -1,19 +1,22 @@
 r"""Logistic regression with the exact kernel of many rows, by products with the kernel.
 
-For labels :math:`y_i` of 0 and 1 and values :math:`f = Ka`, Newton's method minimises
+For rows with values :math:`F = KA`, (n, k), one column for two classes and otherwise
+one per class, Newton's method minimises
 
-.. math:: \tfrac12 a^T K a + \sum_i c_i \ell(y_i, f_i),
+.. math:: \tfrac12 \operatorname{tr} A^T K A + \sum_i c_i \ell(y_i, f_i),
 
-where :math:`c_i` is C times the weight of a row. With probabilities p and curvatures
-:math:`w = p(1 - p)`, a step solves
+where :math:`c_i` is C times the weight of a row. The second derivative of the loss of
+a row in its k values is :math:`R R^T`, with :math:`R = \sqrt{p(1 - p)}` for two classes
+and :math:`R = (I - p 1^T) \operatorname{diag} \sqrt p` for the multinomial loss. A step
+solves
 
-.. math:: (I + S K S)\, u = S f + \sqrt{c}\, (y - p) / \sqrt{w},
-          \qquad a = S u, \qquad S = \operatorname{diag} \sqrt{c w}
+.. math:: (I + S^T K S)\, u = S^+ (c\, (y - p) - A),
+          \qquad A \leftarrow A + S u,
 
-(Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.4) by
-conjugate gradients from the weights of the step before. In the preconditioner a Nyström
-approximation replaces K. The Gram matrix is computed once for any number of C and
-weights of rows.
+where S has the blocks :math:`\sqrt{c_i} R_i` (Rasmussen & Williams 2006, "Gaussian
+processes for machine learning", sections 3.4 and 3.5), by conjugate gradients. In the
+preconditioner a Nyström approximation replaces K, and the classes are separate. The
+Gram matrix is computed once for any number of C and weights of rows.
 """
 
 from __future__ import annotations
@@ -23,13 +26,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.linear_operators import KernelOperator
+from randkern.models.logistic_loss import derivatives
 from randkern.models.memory import kernel_operator_bytes
 
 # Eigenpairs of the preconditioner: a share of the rows, and the most.
@@ -44,9 +48,17 @@ _SHORTEST = 1e-6
 _MIN_CHANCE = 1e-6
 
 
+def preconditioner_rank(n: int, k: int) -> int:
+    """Return the number of eigenpairs for n rows and k columns of values.
+
+    The factors of several classes together take the work of one with more.
+    """
+    return max(int(min(n // _ROWS_PER_EIGENPAIR, _MAX_RANK) / k**0.5), 1)
+
+
 @dataclass(frozen=True)
 class DualWeights:
-    """Weights a of rows, (n,), with their values f = Ka.
+    """Weights A of rows, (n, k), with their values F = KA.
 
     `n_iter` is the number of products with K, and `gradient` the bound ½‖g‖² of the
     excess of the objective over its minimum, relative to the objective.
@@ -62,7 +74,7 @@ class DualWeights:
 class DualLogistic:
     """The rows of a fit, through products with their Gram matrix.
 
-    `signs`, (n,), are ±1; K is about `factor`, (n, r), times its transpose.
+    `signs`, (n, k), are ±1; K is about `factor`, (n, r), times its transpose.
     """
 
     operator: KernelOperator
@@ -79,10 +91,10 @@ class DualLogistic:
         stream: Stream,
     ) -> DualLogistic:
         """Prepare rows; their Gram matrix is stored as far as `limit` bytes allow."""
-        n = len(signs)
-        rank = max(min(n // _ROWS_PER_EIGENPAIR, _MAX_RANK), 1)
-        preparing, iterating = kernel_operator_bytes(X[:0], n, 2, rank)
-        iterating += n * rank * X.dtype.itemsize  # scaled by curvatures
+        n, k = signs.shape
+        rank = preconditioner_rank(n, k)
+        preparing, iterating = kernel_operator_bytes(X[:0], n, k + 1, rank)
+        iterating += n * rank * X.dtype.itemsize + 8 * k * rank**2  # scaled; inverses
         needed = max(preparing, iterating)
         check_memory(
             needed,
@@ -90,7 +102,7 @@ class DualLogistic:
             f"conjugate gradients on the exact kernel of {n} rows",
             "Use random features (for instance n_components=10_000)",
         )
-        rows = ArrayRows(X, signs[:, None])
+        rows = ArrayRows(X, signs)
         operator = KernelOperator(kernel, rows, stream, limit - needed, center=False)
         values, vectors = operator.leading_eigenpairs(rank)
         factor = vectors * np.sqrt(values).astype(vectors.dtype)
@@ -111,20 +123,21 @@ class DualLogistic:
         than about `max_iter` products, or `report`, which is called with the weights of
         each step, returns True to stop.
         """
-        zeros = np.zeros(len(self.signs))
+        zeros = np.zeros(self.signs.shape)
         at = DualWeights(zeros, zeros) if start is None else start
         n_iter, is_stopped = 0, False
         value = self._objective(at, strength)
         while True:
-            chance = expit(at.values)
-            slopes = (self.signs > 0) - chance
-            gradient = at.weights - strength * slopes
-            bound = 0.5 * float(gradient @ self._product(gradient)) / value
+            slopes = derivatives(at.values, self.signs)[1]
+            gradient = at.weights + strength[:, None] * slopes
+            bound = (
+                0.5 * float((gradient * self.operator.product(gradient)).sum()) / value
+            )
             n_iter += 1
             at = DualWeights(at.weights, at.values, n_iter, bound)
             if bound <= tol or n_iter >= max_iter or is_stopped:
                 return at
-            newton = self._step(at, chance, slopes, np.sqrt(strength))
+            newton = self._step(at, gradient, np.sqrt(strength)[:, None])
             after = newton
             length = 1.0
             n_iter = newton.n_iter
@@ -140,27 +153,20 @@ class DualLogistic:
             value = lower
             is_stopped = report(after.weights)
 
-    def _product(self, vector: np.ndarray) -> np.ndarray:
-        return self.operator.product(vector[:, None])[:, 0]
-
     def _objective(self, at: DualWeights, strength: np.ndarray) -> float:
-        losses = np.logaddexp(0.0, -self.signs * at.values)
-        return float(0.5 * at.weights @ at.values + strength @ losses)
+        losses = derivatives(at.values, self.signs)[0]
+        return float(0.5 * (at.weights * at.values).sum() + strength @ losses)
 
     def _step(
-        self, at: DualWeights, chance: np.ndarray, slopes: np.ndarray, root: np.ndarray
+        self, at: DualWeights, gradient: np.ndarray, root: np.ndarray
     ) -> DualWeights:
-        """Return the weights after a full step."""
-        chance = chance.clip(_MIN_CHANCE, 1 - _MIN_CHANCE)
-        unit = np.sqrt(chance * (1 - chance))
-        scale = root * unit
-        precondition = self._preconditioner(scale)
+        """Return the weights after a full step; root, (n, 1), is that of strengths."""
+        curvature = _Curvature.of(at.values, root)
+        precondition = self._preconditioner(curvature)
         weights = at.weights
         values = at.values
         n_iter = at.n_iter
-        # Of the start u = S⁻¹a, whose values KSu are those of the right-hand side.
-        residual = root * slopes / unit
-        residual -= np.divide(weights, scale, out=np.zeros_like(scale), where=scale > 0)
+        residual = -curvature.inverse(gradient)
         enough = _SHARE * np.linalg.norm(residual)
         direction = np.zeros_like(residual)
         square = np.inf
@@ -169,21 +175,81 @@ class DualLogistic:
                 break
             conditioned = precondition(residual)
             before = square
-            square = float(residual @ conditioned)
+            square = float((residual * conditioned).sum())
             direction = conditioned + square / before * direction
-            along = scale * direction
-            change = self._product(along)
+            along = curvature.times(direction)
+            change = self.operator.product(along)
             n_iter += 1
-            product = direction + scale * change
-            length = square / float(direction @ product)
+            product = direction + curvature.transposed_times(change)
+            length = square / float((direction * product).sum())
             weights, values = weights + length * along, values + length * change
             residual = residual - length * product
         return DualWeights(weights, values, n_iter)
 
-    def _preconditioner(self, scale: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the product with (I + S LLᵀ S)⁻¹."""
-        scaled = scale.astype(self.factor.dtype)[:, None] * self.factor
-        inner = (scaled.T @ scaled).astype(np.float64)
-        inner.flat[:: len(inner) + 1] += 1.0
-        factor = scipy.linalg.cho_factor(inner, overwrite_a=True)
-        return lambda v: v - scaled @ scipy.linalg.cho_solve(factor, scaled.T @ v)
+    def _preconditioner(
+        self, curvature: _Curvature
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the product with about (I + SᵀLLᵀS)⁻¹.
+
+        Π(I + D LLᵀ D)⁻¹Π for S = DΠ, with D and so the inverse diagonal in classes.
+        """
+        scale = curvature.scale.astype(self.factor.dtype)
+        factors = []
+        for column in scale.T:
+            scaled = column[:, None] * self.factor
+            inner = (scaled.T @ scaled).astype(np.float64)
+            inner.flat[:: len(inner) + 1] += 1.0
+            factors.append(scipy.linalg.cho_factor(inner, overwrite_a=True))
+
+        def product(V: np.ndarray) -> np.ndarray:
+            sides = self.factor.T @ (scale * V)
+            solved = [
+                scipy.linalg.cho_solve(factor, side)
+                for factor, side in zip(factors, sides.T, strict=True)
+            ]
+            solved = self.factor @ np.column_stack(solved).astype(self.factor.dtype)
+            return curvature.projected(V - scale * solved)
+
+        return product
+
+
+@dataclass(frozen=True)
+class _Curvature:
+    """The blocks √c_i R_i of roots of second derivatives, S = DΠ.
+
+    `chance`, (n, k), are probabilities p, and `scale`, (n, k), the diagonals of D:
+    √c √(p(1 - p)) for two classes, and √c √p for more. Π is I, or projects each row
+    onto the vectors orthogonal to √p.
+    """
+
+    chance: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, root: np.ndarray) -> _Curvature:
+        binary = values.shape[1] == 1
+        p = expit(values) if binary else softmax(values, axis=1)
+        p = p.clip(_MIN_CHANCE, 1 - _MIN_CHANCE)
+        if binary:
+            return cls(p, root * np.sqrt(p * (1 - p)))
+        p /= p.sum(axis=1, keepdims=True)
+        return cls(p, root * np.sqrt(p))
+
+    def projected(self, U: np.ndarray) -> np.ndarray:
+        """Return ΠU."""
+        if U.shape[1] == 1:
+            return U
+        axis = np.sqrt(self.chance)
+        return U - axis * (axis * U).sum(axis=1, keepdims=True)
+
+    def times(self, U: np.ndarray) -> np.ndarray:
+        """Return SU."""
+        return self.scale * self.projected(U)
+
+    def transposed_times(self, U: np.ndarray) -> np.ndarray:
+        """Return SᵀU."""
+        return self.projected(self.scale * U)
+
+    def inverse(self, G: np.ndarray) -> np.ndarray:
+        """Return U with SU = G, whose rows sum to 0 for several classes."""
+        return np.divide(G, self.scale, out=np.zeros_like(G), where=self.scale > 0)

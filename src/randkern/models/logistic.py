@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._fitting import all_or_nothing, remember
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
+from randkern._validation import check_count
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
@@ -31,6 +32,8 @@ from randkern.models.feature_matrix import (
     add_combinations,
     products,
 )
+from randkern.models.logistic_cells import LogisticCells, fit_logistic_cells
+from randkern.models.logistic_loss import derivatives, of_label
 from randkern.models.memory import block_rows, curvature_bytes, feature_cache_bytes
 
 # With the exact kernel of more rows, without an intercept, products replace a factor.
@@ -47,8 +50,6 @@ _PROGRESS = 0.3
 _VANISHING = 1e-100
 # Steps by smaller gradients, of which that at w = 0 is of order one, are Newton's.
 _UNDERFLOWING = 1e-70
-# Minus this replaces the logarithm of 0.
-_HUGE = 1e300
 # A rarer class starts with the intercept of this share of the rows.
 _MIN_SHARE = 1e-9
 # Curvature of an intercept that may be rounding error.
@@ -71,9 +72,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     For more than two classes, the mean over classes is used. If L-BFGS stops short of
     the tolerance (for enormous C), Newton's method with conjugate gradients continues.
 
-    The exact kernel of more than 8,000 rows of two classes, without an intercept, is
-    not factorised: Newton's method solves for the weights of rows by preconditioned
-    conjugate gradients, and stops at the bound ½‖g‖² of `tol`.
+    The exact kernel of more than 8,000 rows, without an intercept, is not factorised:
+    Newton's method solves for the weights of rows by preconditioned conjugate
+    gradients, and stops at the bound ½‖g‖² of `tol`. So it does in cells.
 
     Parameters
     ----------
@@ -104,9 +105,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom"}, default="random"
+    features : {"random", "nystrom", "local"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
+        the exact kernel in overlapping cells of at most `n_components` rows, whose
+        values blend smoothly, without an intercept; time is linear in the number of
+        rows.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -125,6 +129,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     dual_coef_ : ndarray of shape (r,) or (r, n_classes)
         Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
         of its Gram matrix.
+    cells_ : LogisticCells
+        The fits of ``features="local"``: for each cell its ``rows``, numbers of
+        ``X_fit_``, and their weights ``dual``.
     n_iter_ : int
     kernel_, plan_
         The kernel with numbers in place of rules that depend on data, and the plan of
@@ -147,10 +154,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     1.0
     """
 
+    cells_: LogisticCells
     _needs_sums_alone: ClassVar[bool] = True
     _temperature = 1.0
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
+        "features": [StrOptions({"random", "nystrom", "local"})],
         "C": [Interval(Real, 0, None, closed="neither")],
         "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -221,6 +230,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
+        if self._is_local:
+            self._fit_in_cells(rows, stream)
+            report.end()
+            return self
         if self._is_by_products(rows):
             self._fit_by_products(rows.as_arrays(), stream, report)
             return self
@@ -248,26 +261,26 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     def _is_by_products(self, rows: TrainingData) -> bool:
         """Whether products with the exact kernel of many rows replace its factor."""
         exact = self.plan_ is None and not self.fit_intercept
-        if not exact or rows.n_rows <= _FACTORISED_ROWS or rows.n_targets > 1:
+        if not exact or rows.n_rows <= _FACTORISED_ROWS:
             return False
         return isinstance(rows.as_arrays().X, np.ndarray)
 
     def _fit_by_products(
         self, rows: ArrayRows, stream: Stream, report: FitReport
     ) -> None:
-        """Fit two classes by Newton's method on the weights of rows."""
+        """Fit by Newton's method on the weights of rows."""
         Y, weight = rows.targets()
         strength = self.C * (np.ones(len(Y)) if weight is None else weight)
         limit = self._memory_for(rows)
-        dual = DualLogistic.of(
-            self.kernel_, rows.X, Y[:, 0], limit, stream.child("solver")
-        )
+        dual = DualLogistic.of(self.kernel_, rows.X, Y, limit, stream.child("solver"))
+
+        no_intercept = np.zeros(Y.shape[1]) if self._many_targets else 0.0
 
         def fitted(weights: np.ndarray) -> dict[str, Any]:
             return {
                 "X_fit_": rows.X,
-                "dual_coef_": self._drop_single_target(weights[:, None]),
-                "intercept_": 0.0,
+                "dual_coef_": self._drop_single_target(weights),
+                "intercept_": no_intercept,
             }
 
         report.begin(fitted)
@@ -278,16 +291,49 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             self.max_iter,
             report=lambda weights: report.step(next(steps), weights),
         )
-        self.n_iter_ = solution.n_iter
-        if solution.gradient > self.tol and solution.n_iter >= self.max_iter:
+        self._keep_products(solution.n_iter, solution.gradient)
+        remember(self, fitted(solution.weights))
+        report.end()
+
+    def _fit_in_cells(self, rows: TrainingData, stream: Stream) -> None:
+        """Fit the exact kernel in cells of at most `n_components` rows."""
+        cell_rows = check_count("n_components", self.n_components)
+        if self.fit_intercept:
+            raise ValueError(
+                "features='local' has no intercept, got fit_intercept=True; use "
+                "fit_intercept=False, with a constant in the kernel: kernel + "
+                "Linear(1.0, columns=[])."
+            )
+        used = self._used_rows(rows)
+        if not isinstance(used.X, np.ndarray):
+            raise TypeError(
+                "features='local' of KernelLogistic supports dense NumPy rows, got "
+                f"{type(used.X).__name__}; use features='nystrom'."
+            )
+        self.cells_ = fit_logistic_cells(
+            self.kernel_,
+            used,
+            self.C,
+            cell_rows,
+            self.tol,
+            self.max_iter,
+            self._memory_for(rows),
+            stream.child("cells"),
+        )
+        self.X_fit_ = used.X
+        self.intercept_ = np.zeros(used.n_targets) if self._many_targets else 0.0
+        self._keep_products(self.cells_.n_iter, self.cells_.gradient)
+
+    def _keep_products(self, n_iter: int, gradient: float) -> None:
+        """Store the number of products; warn if there were too few."""
+        self.n_iter_ = n_iter
+        if gradient > self.tol and n_iter >= self.max_iter:
             warn(
                 f"max_iter={self.max_iter} products with the kernel did not reach "
                 f"tol={self.tol:g}: the objective may exceed its minimum by "
-                f"{solution.gradient:.2g} of it; raise either, or lower C.",
+                f"{gradient:.2g} of it; raise either, or lower C.",
                 ConvergenceWarning,
             )
-        remember(self, fitted(solution.weights))
-        report.end()
 
     def _fitted(
         self, rows: TrainingData, features: FeatureMatrix, weights: np.ndarray
@@ -315,6 +361,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         """Return the minimiser of the loss, or the weights when a callback stops.
 
         After `patience` iterations second derivatives are computed, never if it is 0.
+        Gradients are scaled to order one: with an enormous C their squares overflow.
         """
         ops = ops_of(loss.features.like)
         start = loss.start()
@@ -323,7 +370,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.n_iter_ = 0
         if largest < _VANISHING:
             return start - gradient
-        # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
         scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
         tolerance = self.tol * largest / unit
@@ -537,7 +583,7 @@ def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
     total = 0.0
     gradient = ops.float64_zeros(weights.shape, weights)
     for block in features.blocks():
-        losses, slopes = _derivatives(products(block.values, weights), block.Y)
+        losses, slopes = derivatives(products(block.values, weights), block.Y)
         if block.weight is not None:
             losses, slopes = losses * block.weight, slopes * block.weight[:, None]
         total += float(losses.sum())
@@ -558,32 +604,10 @@ def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any
             chance = ops.special.expit(values) * ops.special.expit(-values)
         else:
             chance = ops.special.softmax(values, 1)
-            change = change - _own(change, block.Y)[:, None]
+            change = change - of_label(change, block.Y)[:, None]
             change = change - (chance * change).sum(axis=1)[:, None]
         change = chance * change
         if block.weight is not None:
             change = change * block.weight[:, None]
         add_combinations(block.values, change, out)
     return out[:, : features.n_components]
-
-
-def _derivatives(
-    values: np.ndarray, signs: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the losses of rows, and their derivatives in the values."""
-    ops = ops_of(values)
-    if signs.shape[1] == 1:
-        margins = signs * values
-        return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
-    # Relative to the value of the own class, as 1 - p loses all digits for p near 1.
-    own = signs > 0
-    others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
-    log_sum_others = ops.special.logsumexp(others, 1)
-    wrong = ops.special.expit(log_sum_others)[:, None]
-    slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
-    return ops.softplus(log_sum_others), slopes
-
-
-def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return the value of the own class of every row, whose sign is positive."""
-    return (ops_of(values).as_float64(signs > 0) * values).sum(axis=1)

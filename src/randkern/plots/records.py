@@ -40,8 +40,10 @@ def plot_compare(
     records: Sequence[Mapping[str, Any]],
     *,
     dataset: str = "",
+    score: str = "test_error",
     metric: str = "test error",
     percent: bool = False,
+    baseline: Mapping[str, Any] | None = None,
 ) -> "Figure":
     """Plot test error against the number of features, one curve per kernel.
 
@@ -49,14 +51,16 @@ def plot_compare(
     behind it the standard error of the test rows, if records have it. The exact kernel
     is a horizontal line without markers, in the same colour and dashes.
 
-    `records` have the keys ``kernel``, ``n_components`` (None for exact) and
-    ``test_error``; others are ignored. `dataset` is the title, `metric` the label of
-    the vertical axis; with `percent` the errors are labelled as percentages. No records
-    raise a ValueError.
+    `records` have the keys ``kernel``, ``n_components`` (None for exact) and the
+    `score` to plot; those in which it is None are left out. `dataset` is the title,
+    `metric` the label of the vertical axis; with `percent` the scores are labelled as
+    percentages. `baseline` is the record of a linear model, which is a grey line. No
+    records raise a ValueError.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    records = [record for record in records if record.get(score) is not None]
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
     figure = Figure(figsize=(7.0, 4.4), dpi=150, layout="constrained")
@@ -65,14 +69,18 @@ def plot_compare(
     sizes = sorted({r["n_components"] for r in records if r["n_components"]})
     for position, kernel in enumerate(kernels):
         own = [record for record in records if record["kernel"] == kernel]
-        _draw_kernel(axes, own, kernel, position, len(kernels))
+        _draw_kernel(axes, own, score, kernel, position, len(kernels))
+    if baseline is not None and baseline.get(score) is not None:
+        style = {"color": "0.6", "lw": 1.0, "zorder": 0}
+        axes.axhline(baseline[score], label="linear model", **style)
     ticks = _spaced_ticks(sizes)
     axes.set(xscale="log", xlabel="number of random features D", ylabel=metric)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.set_xticks([], minor=True)
     if sizes:
         axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
-    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    if min(record[score] for record in records) >= 0:
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     _format_frame(axes, percent)
     if dataset:
         axes.set_title(dataset)
@@ -80,7 +88,7 @@ def plot_compare(
     if any(record["n_components"] is None for record in records):
         handles.append(Line2D([], [], color="0.4", lw=1.0))
         labels.append("level lines:\nexact kernels")
-    if any("standard_error" in record for record in records):
+    if score == "test_error" and any("standard_error" in r for r in records):
         handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
         labels.append("pale: test rows\nthin: seeds")
     _legend(figure, handles, labels)
@@ -94,6 +102,7 @@ def plot_tune(
     dataset: str = "",
     metric: str = "validation error",
     percent: bool = False,
+    larger_is_better: bool = False,
 ) -> "Figure":
     """Plot the error at the best penalty against lengthscale or bias, by kernel.
 
@@ -102,8 +111,9 @@ def plot_tune(
     in `best`, with its penalty α/s² beside it.
 
     `records` have the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
-    ``lengthscale`` or ``bias``) and ``validation_error``; the other arguments are those
-    of :func:`plot_compare`.
+    ``lengthscale`` or ``bias``) and ``validation_error``, which is minus the value of a
+    metric that `larger_is_better`; the other arguments are those of
+    :func:`plot_compare`.
     """
     from matplotlib.figure import Figure
 
@@ -126,7 +136,8 @@ def plot_tune(
             if opened[kernel] in (name, None):
                 own = [record for record in records if record["kernel"] == kernel]
                 chosen = (best or {}).get(kernel)
-                _draw_setting(axes, own, opened[kernel], chosen, position)
+                sign = -1 if larger_is_better else 1
+                _draw_setting(axes, own, opened[kernel], chosen, position, sign)
         _format_setting(axes, name, percent)
     row[0].set_ylabel(f"{metric},\nbest penalty")
     handles = {
@@ -146,25 +157,27 @@ def _draw_setting(
     opened: str | None,
     chosen: Mapping[str, Any] | None,
     position: int,
+    sign: int,
 ) -> None:
-    """Draw the least error at every lengthscale or bias of a kernel."""
+    """Draw the least error, times `sign`, at every lengthscale or bias of a kernel."""
     colour, marker, dashes = _STYLES[position % len(_STYLES)]
     kernel = records[0]["kernel"]
     if opened is None:
         least = min(record["validation_error"] for record in records)
-        axes.axhline(least, color=colour, linestyle=dashes, lw=1.2, label=kernel)
+        style = {"color": colour, "linestyle": dashes, "lw": 1.2}
+        axes.axhline(sign * least, label=kernel, **style)
         return
     errors: dict[float, float] = {}
     for record in records:
         value, error = record["hyperparameters"][opened], record["validation_error"]
         errors[value] = min(error, errors.get(value, error))
     values = sorted(errors)
-    heights = [errors[value] for value in values]
+    heights = [sign * errors[value] for value in values]
     style = {"color": colour, "marker": marker, "linestyle": dashes, "lw": 1.6}
     axes.plot(values, heights, label=kernel, ms=5.0, **style)
     if chosen is not None:
         named = chosen["hyperparameters"]
-        place = named[opened], chosen["validation_error"]
+        place = named[opened], sign * chosen["validation_error"]
         axes.plot(*place, marker="*", ms=14, color=colour, mec="white", zorder=4)
         penalty = named["alpha"] / named["scale"] ** 2
         axes.annotate(
@@ -233,6 +246,7 @@ def axis_number(value: float) -> str:
 def _draw_kernel(
     axes: "Axes",
     records: Sequence[Mapping[str, Any]],
+    score: str,
     kernel: str,
     position: int,
     n_kernels: int,
@@ -243,15 +257,16 @@ def _draw_kernel(
     for record in records:
         groups.setdefault(record["n_components"], []).append(record)
     for record in groups.pop(None, []):
-        level = record["test_error"]
+        level = record[score]
         axes.axhline(level, color=colour, linestyle=dashes, lw=1.0, zorder=1)
     # Bars at the same number of features are drawn side by side, 3 % apart.
     shift = 1.03 ** (position - (n_kernels - 1) / 2)
     sizes = np.array(sorted(filter(None, groups)), dtype=float) * shift
     seeds = [groups[size] for size in sorted(filter(None, groups))]
-    errors = [[record["test_error"] for record in own] for own in seeds]
+    errors = [[record[score] for record in own] for own in seeds]
     means = [np.mean(own) for own in errors]
-    if seeds and all("standard_error" in record for record in records):
+    has_error = score == "test_error"  # whose standard error is known
+    if seeds and has_error and all("standard_error" in record for record in records):
         of_rows = [np.mean([r["standard_error"] for r in own]) for own in seeds]
         low = np.subtract(means, of_rows)
         high = np.add(means, of_rows)

@@ -3,8 +3,7 @@
 Names load on first use: scores need neither baselines nor the page.
 """
 
-import importlib
-from typing import Any
+from randkern._lazy import loader
 
 _MODULES = {
     "EvaluatedModel": ".scores",
@@ -19,9 +18,4 @@ _MODULES = {
 }
 
 __all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loader(__name__, _MODULES)

@@ -56,7 +56,9 @@ _MAX_COLUMNS = 30
 
 
 def _four_digits(value: float) -> str:
-    """Return 3986 rather than 3986., and 272.0 rather than 272."""
+    """Return 3986 rather than 3986., 272.0 rather than 272, and 102,900."""
+    if 1e4 <= abs(value) < 1e9:
+        return f"{float(f'{value:.4g}'):,.0f}"
     return f"{value:#.4g}".removesuffix(".")
 
 

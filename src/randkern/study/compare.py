@@ -50,7 +50,8 @@ def compare(
     recorded as skipped; so are fits, except for the first, that by their operations and
     the pace of the fit before would end after `time_limit` seconds, which count from
     `began`, a time by `time.perf_counter`, or from the call. All kernels are
-    measured with few features before any is with more, and exact ones come last. Before
+    measured with few features before any is with more, and exact ones when it is their
+    turn by operations. Before
     a kernel is timed, its models are fitted once on a few rows, so that no record
     includes compilation.
 
@@ -132,7 +133,8 @@ def _measure_all(
         # The exact kernel, and fewer features than rows: the primal system.
         few = None, len(fits.few_rows()) // 2
         fits.compile(_model(fits, choice, selected, size, 0) for size in few)
-    for draw in sorted(draws, key=lambda draw: draw[0] or float("inf")):
+    n = len(fits.data.X_train)
+    for draw in sorted(draws, key=lambda draw: _operations(n, draw[0])):
         for choice in choices:
             _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
     asked = [

@@ -23,7 +23,7 @@ MIN_LANDMARKS = 500
 # fits.
 _MAX_HELD, _MAX_APART = 4000, 2500
 # The largest share of the time for the exact kernel of many rows.
-_EXACT_SHARE = 0.4
+_EXACT_SHARE = 0.5
 # Share of the time in which the fewest landmarks must fit the rows that are used.
 _MIN_FIT_SHARE = 0.3
 
@@ -50,25 +50,29 @@ class RowSplit:
     """The rows to fit, and for many independent rows, some that are held out.
 
     `held_out` is the seed of their choice, the number of rows that are not fitted, and
-    that of the others.
+    that of the others; `note` says what that choice leaves out.
     """
 
     rows: Rows
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
+    note: str = ""
 
 
 def is_exact(rows: Rows | Table, n_classes: int, work: Work) -> bool:
     """Return whether the exact kernel is fitted to all of many rows."""
     n = len(rows)
-    if not are_many(n) or n_classes > 2 or rows.folds is not None:
+    if not are_many(n):
         return False
-    seconds = all_seconds(n, rows.X.shape[1], n_held_of(n))
+    seconds = all_seconds(n, rows.X.shape[1], n_classes, n_held_of(n))
     return n <= MAX_ITERATED and seconds <= _EXACT_SHARE * work.limit
 
 
 def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSplit:
-    """Hold rows out if there are many, and those for which there is no time."""
+    """Hold rows out if there are many, and those for which there is no time.
+
+    Labels are 0, ..., n_classes - 1, and some fitted row has each of them.
+    """
     from sklearn.model_selection import train_test_split
 
     n, k = len(rows), n_classes if n_classes > 2 else 1
@@ -85,8 +89,17 @@ def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSpl
         return RowSplit(rows)
     seed = int(stream.child("rows").generator().integers(2**31))
     used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    note = ""
+    unseen = ~np.isin(rows.y[others], rows.y[used])
+    if unseen.any():
+        _, first = np.unique(rows.y[others[unseen]], return_index=True)
+        rare = others[unseen][first]
+        used = np.append(used, rare)
+        others = others[~np.isin(others, rare)]
+        note = f"{len(used):,} rows are fitted, among them one of each rare class."
+    n_held = min(n_held, len(others))
     apart = rows.take(others[:n_held]) if n_held else None
-    return RowSplit(rows.take(used), (seed, n_apart, n - n_apart), apart)
+    return RowSplit(rows.take(used), (seed, len(others), len(used)), apart, note)
 
 
 def table_of(rows: Rows, n_classes: int) -> Table:

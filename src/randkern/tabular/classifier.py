@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -29,7 +28,7 @@ from randkern.tabular.class_rows import (
     table_of,
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
-from randkern.tabular.exact_logistic import fit_all_rows
+from randkern.tabular.exact_logistic import fit_all_in_cells, fit_all_rows
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -37,7 +36,6 @@ from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
 )
-from randkern.tabular.local import fit_in_cells
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
@@ -77,7 +75,7 @@ _FIRST_PENALTY = 0.3
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS = 500
 # The share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.5
+_CELLS_SHARE = 0.75
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -96,7 +94,7 @@ _LANDMARKS = (MIN_LANDMARKS, 4000)
 _ENTRIES = 2 * 10**8
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits; and for the search if kernels are learned again without each fold.
-_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+_SEARCH_SHARES, _LAST_SHARES = (0.45, 0.3), (0.25, 0.6)
 _REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
@@ -153,17 +151,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows, and so it is for two classes of
-    more rows, up to about 20,000 at the default budget: products with the kernel of all
-    rows then replace its factor (see :class:`~randkern.KernelLogistic`), kernels are
-    learned further from the rows of single cells, and rows that are held out until the
-    last fit choose the penalty and the temperature. With still more rows or classes,
-    Nyström features replace the kernel, with a penalty that rows outside the fit
-    choose. Beside this fit stands least squares with the exact kernel in overlapping
-    cells (``features="local"`` of :class:`~randkern.KernelRidgeClassifier`), for which
-    kernels are learned further from the rows of single cells; up to 2,500 rows, held
-    out from both, weight the two and set the temperature. With `groups` or `time` there
-    are landmarks alone.
+    Up to 8,000 rows the kernel is exact if time allows, and so it is for more rows, up
+    to about 16,000 of at most eight classes at the default budget: products with the
+    kernel of all rows then replace its factor (see
+    :class:`~randkern.KernelLogistic`), kernels are learned further from the rows of
+    single cells, and rows that are held out until the last fit choose the penalty and
+    the temperature. With still more rows, logistic regression has the exact kernel in
+    overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`), with
+    a kernel and a penalty that rows of single cells choose. Beside it stands a fit with
+    Nyström features; up to 2,500 rows, held out from both, weight the two and set the
+    temperature. With `groups` or `time`, kernels are not learned from single cells, and
+    beyond what one exact kernel bears there are landmarks alone.
 
     References
     ----------
@@ -245,6 +243,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted=not are_equal(weight),  # zeros are passed too
             unit=rows.unit,
             temperature=self.temperature_,
+            note=split.note,
             texts=self._texts,
             scores=self._scores,
         )
@@ -270,7 +269,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             return [member], [(1.0, trial)]
         cells: Member | None = None
         if split.apart is not None:
-            cells = self._fit_cells(trials, learning, stream, stage)
+            part = self._logistic(chosen[0][1])
+            seed = int(stream.child("cells of labels").generator().integers(2**31))
+            cells_stage = stage.part(_CELLS_SHARE * stage.left)
+            cells = fit_all_in_cells(
+                trials[:MAX_MEMBERS], part, learning, seed, cells_stage
+            )
         members = self._fit_members(chosen, learning, stream, stage)
         pairs = [
             (member.weight, part.trial)
@@ -280,6 +284,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
             members = self._with_cells(cells, members, table_of(split.apart, k))
         return members, pairs
 
+    @staticmethod
+    def _logistic(part: Part) -> Part:
+        """Return a part with a penalty of logistic regression."""
+        return replace(part, share=part.share or _FIRST_PENALTY)
+
     def _fit_exactly(
         self,
         trials: list[Trial],
@@ -288,7 +297,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stream: Stream,
         stage: Stage,
     ) -> tuple[Member, Trial]:
-        """Fit the exact kernel to all rows of two classes; set the temperature.
+        """Fit the exact kernel to all rows; set the temperature.
 
         The kernel is learned further in cells. Held-out rows, which choose the penalty
         and the temperature, are fitted in the end.
@@ -296,31 +305,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         held, rest = held_and_rest(learning)
         seed = int(stream.child("features").generator().integers(2**31))
-        part = replace(part, share=part.share or _FIRST_PENALTY)
+        part = self._logistic(part)
         part, member = fit_all_rows(
             trials[:MAX_MEMBERS], part, learning, held, rest, seed, stage
         )
         self._set_temperature(part.P, table.labels[held], table.weight[held])
         return member, part.trial
-
-    def _fit_cells(
-        self,
-        trials: list[Trial],
-        learning: Learning,
-        stream: Stream,
-        stage: Stage,
-    ) -> Member:
-        """Fit least squares with the exact kernel in cells."""
-        table = learning.table
-        weight = None if learning.counts is None else table.weight
-        seed = int(stream.child("cells of labels").generator().integers(2**31))
-        make, best = KernelRidgeClassifier, trials[:MAX_MEMBERS]
-        stage = stage.part(_CELLS_SHARE * stage.left)
-        trial, cells = fit_in_cells(
-            make, best, table.labels, weight, learning, stream, seed, stage
-        )
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-        return Member(1.0, encoder, cells, trial.turn)
 
     def _with_cells(
         self, cells: Member, members: list[Member], apart: Table
@@ -652,7 +642,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
-            model = fitted_part(part, D, seed, max_iter, encoded, sample_weight)
+            model = fitted_part(part, D, seed, max_iter, encoded, sample_weight, stage)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)

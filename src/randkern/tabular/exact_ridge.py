@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -217,6 +218,8 @@ def adapted(
     def error(at: tuple[int, int]) -> float:
         stage.work.charge(seconds)
         fit = fit_exactly(*_stepped(kernel, alpha, at), encoded)
+        if not np.isfinite(fit.residuals).all():
+            return math.inf
         targets = encoded.Y[fit.evaluated]
         weight = encoded.weight[fit.evaluated]
         return loss(targets - fit.residuals, targets, weight)[0]

@@ -32,7 +32,6 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.linalg
 from scipy.optimize import minimize
-from scipy.spatial.distance import cdist
 from scipy.special import log_softmax
 
 from randkern.backend.blas import short_on_one_thread
@@ -67,7 +66,7 @@ def is_noisy(loss: Loss) -> bool:
     return loss is log_loss
 
 
-def _operations(rows: int) -> float:
+def thread_operations(rows: int) -> float:
     """Return what decides about threads: with up to 1,500 rows one is the fastest.
 
     Two threads took 1.5 to 3 times as long there, and 0.8 times with 2,500 rows.
@@ -297,7 +296,7 @@ def left_out(
 
 
 @short_on_one_thread(
-    lambda kernel, alpha, X, Y, weight, folds=None: _operations(len(X))
+    lambda kernel, alpha, X, Y, weight, folds=None: thread_operations(len(X))
 )
 def leave_one_out(
     kernel: Kernel,
@@ -315,33 +314,6 @@ def leave_one_out(
     penalty = (alpha + least_penalty(gram.diagonal())) / weight
     out = left_out(gram, penalty, Y, folds)
     return None if out is None else out.residuals
-
-
-@short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
-def directions_of(
-    kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the directions in which a fit varies, (d, d), and how much, at most 1.
-
-    They are the eigenvectors of the mean outer product of gradients of the fit, for
-    columns divided by their lengthscales (Radhakrishnan et al. 2024, Science 383).
-    """
-    gram = np.array(kernel._gram(X, None))
-    P = inverse(gram, (alpha + least_penalty(gram.diagonal())) / weight)
-    if P is None:
-        return None
-    U = X / kernel.lengthscale
-    # K = f(s) of a squared distance s has the gradient 2 f'(s) (u − v).
-    slope = kernel._slope(cdist(U, U, "sqeuclidean"))
-    outer = np.zeros((U.shape[1], U.shape[1]))
-    for dual in (P @ Y).T:
-        weighted = slope * dual
-        gradient = weighted.sum(axis=1)[:, None] * U - weighted @ U
-        outer += gradient.T @ (gradient * weight[:, None])
-    values, vectors = np.linalg.eigh(outer)
-    if not values[-1] > 0:
-        return None
-    return vectors / kernel.lengthscale[:, None], (values / values[-1]).clip(0.0)
 
 
 def add_symmetric_gradient(
@@ -476,7 +448,7 @@ class LeaveOneOut:
         diagonal = self.kernel(theta)._diag(self.X)
         return math.exp(theta[-1]) + least_penalty(diagonal)
 
-    @short_on_one_thread(lambda self, theta: _operations(len(self.X)))
+    @short_on_one_thread(lambda self, theta: thread_operations(len(self.X)))
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError

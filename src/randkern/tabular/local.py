@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
+from randkern.kernels import Kernel
 from randkern.models.cells import CellTree, rows_of_cells, scaled_rows
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
@@ -29,21 +30,30 @@ _MIN_LEARNED, _MAX_LEARNED = 200, 1000
 _TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
 # Share of the time for learning, or, if rows depend on others, for adapting the kernel
 # to more rows; and the least share of the whole for the fit.
-_LEARNING_SHARE, _MIN_SHARE = 0.4, 0.05
+LEARNING_SHARE, MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
 _MIN_ROWS, _MAX_ROWS = 250, 6000
 
 
-def cells_within(n: int, n_columns: int, seconds: float) -> tuple[int, float]:
+def cells_within(
+    n: int,
+    n_columns: int,
+    seconds: float,
+    cell_seconds: Callable[[int], float] | None = None,
+    most: int = _MAX_ROWS,
+) -> tuple[int, float]:
     """Return the rows of the largest cells that are fitted in time, and the work.
 
-    If there is no time for the smallest cells, these.
+    If there is no time for the smallest cells, these. `cell_seconds` returns the work
+    of a cell of so many rows, by default that of least squares.
     """
     n_cells = 1
     while True:
         rows = rows_of_cells(n, n_cells)
         work = cells_seconds(n_cells, rows, n_columns)
-        if rows <= _MIN_ROWS or (rows <= _MAX_ROWS and work <= seconds):
+        if cell_seconds is not None:
+            work = n_cells * cell_seconds(rows)
+        if rows <= _MIN_ROWS or (rows <= most and work <= seconds):
             return rows, work
         n_cells += 1 + n_cells // 20
 
@@ -76,6 +86,16 @@ class _Cells:
                 return np.inf
             total += learning.loss(Y - residuals, Y, weight)[0] / len(cells)
         return total
+
+
+def some_cells(
+    kernel: Kernel, U: np.ndarray, m: int, n_cells: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Return the rows of some cells of at most m rows each."""
+    scaled = scaled_rows(kernel, U, Stream(0))
+    numbers = [rows for _, rows, _ in CellTree.grow(scaled, m).cells(scaled)]
+    drawn = generator.permutation(len(numbers))[:n_cells]
+    return [numbers[cell] for cell in drawn]
 
 
 def learned_in_cells(
@@ -164,14 +184,14 @@ def fit_in_cells(
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
-    learn = stage.part(_LEARNING_SHARE * stage.left)
+    learn = stage.part(LEARNING_SHARE * stage.left)
     if are_independent:
         trial = learned_in_cells(trials, U, learning, learn, stream)
     else:
         trial = learning.adapted(trials[0], learn)
     if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
         U = learning.encoded(trial, X, "float32")
-    least = _MIN_SHARE * stage.work.limit
+    least = MIN_SHARE * stage.work.limit
     n, n_columns = U.shape
     rows, seconds = cells_within(n, n_columns, max(stage.left, least))
     if (allowed := stage.affordable(seconds)) < seconds:
@@ -186,5 +206,5 @@ def fit_in_cells(
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
-    fit_quietly(model, U, y, weight)
+    fit_quietly(model, U, y, weight, stage)
     return trial, model

@@ -22,7 +22,7 @@ from randkern.tabular.combine import blend
 from randkern.tabular.fit_plan import iterating_seconds, iterations_within, plan_of
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells
-from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
+from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
@@ -222,13 +222,13 @@ def _fit_whole(
     else:
         solver: Any = "cholesky"
         if plan == "iterate":
-            solver = PCG(max_iter=n_iter, callback=stopping(stage))
+            solver = PCG(max_iter=n_iter)
         whole = KernelRidgeRegressor(
             trial.kernel, trial.alpha, None, solver=solver, **shared
         )
-    fit_quietly(whole, encoded.X, encoded.Y, weight)
+    fit_quietly(whole, encoded.X, encoded.Y, weight, stage)
     if D:
         whole.cv = None  # which files of models need not hold
-    if plan == "iterate":  # without the callback, and as far as it got
+    if plan == "iterate":  # as far as it got
         whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
     return whole

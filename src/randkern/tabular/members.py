@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from randkern._fitting import ending
 from randkern._warnings import ignoring
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
@@ -73,7 +75,14 @@ def stopping(stage: Stage) -> Callable[[Any], bool]:
     return lambda _: stage.over
 
 
-def fit_quietly(model: Any, X: Any, y: Any, weight: Any) -> None:
-    """Fit a model without warnings of what is expected of its data."""
+def fit_quietly(
+    model: Any, X: Any, y: Any, weight: Any, stage: Stage | None = None
+) -> None:
+    """Fit a model without warnings of what is expected of its data.
+
+    It ends by the deadline of the stage, if there is one; its work is planned.
+    """
+    late = None if stage is None else replace(stage, until=math.inf)
     with ignoring(ConvergenceWarning, IllConditionedWarning):
-        model.fit(X, y, weight)
+        with ending(lambda: late is not None and late.over):
+            model.fit(X, y, weight)

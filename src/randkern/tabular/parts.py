@@ -13,6 +13,7 @@ from randkern.tabular.logistic import logistic
 from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
+from randkern.tabular.work import Stage
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ def fitted_part(
     max_iter: int,
     encoded: Table,
     weight: np.ndarray | None,
+    stage: Stage,
 ) -> Any:
     """Return the model of a part, fitted to encoded rows, with its temperature."""
     model = _unfitted(part, D, seed, max_iter)
-    fit_quietly(model, encoded.X, encoded.labels, weight)
+    fit_quietly(model, encoded.X, encoded.labels, weight, stage)
     if part.temperature is not None:
         model.temperature_ = part.temperature
         model.calibration_offset_ = 0.0 * model.calibration_offset_

@@ -24,7 +24,7 @@ import numpy as np
 from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.search import RELEARNING_EVALUATIONS
+from randkern.tabular.search import PLAN
 from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, evaluation_seconds
 
@@ -50,7 +50,7 @@ class Refit:
 def refitting_seconds(n: int, n_columns: int, k: int) -> float:
     """Return the work of learning a kernel again without each fold of n rows."""
     seconds = evaluation_seconds(n - n // MAX_REFITTED, n_columns, k)
-    return MAX_REFITTED * RELEARNING_EVALUATIONS * seconds
+    return MAX_REFITTED * PLAN.relearning_evaluations * seconds
 
 
 def is_refitted(learning: Learning) -> bool:

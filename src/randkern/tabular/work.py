@@ -23,7 +23,7 @@ _FACTORISING, _FEATURES_SHARE = 0.4, 0.3
 # n³, for n rows, d columns and k targets.
 _EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
 # Seconds of the fit to a cell of rows besides its operations.
-_LOCAL_FIT_SECONDS = 2e-3
+LOCAL_FIT_SECONDS = 2e-3
 # Seconds per encoded number, and per cell that is read.
 _ENCODED_SECONDS, _CELL_SECONDS = 6e-8, 2e-7
 # Seconds per character of texts, whose words are hashed, and per character and target,
@@ -162,7 +162,7 @@ def landmark_seconds(n: int, D: int, n_columns: int = 0) -> float:
 def cells_seconds(n_cells: int, n: int, n_columns: int) -> float:
     """Return the work of exact fits to cells of n rows, and to these without each."""
     operations = gram_seconds(n, n_columns) + 2 * factorising_seconds(n)
-    return n_cells * (_LOCAL_FIT_SECONDS + operations)
+    return n_cells * (LOCAL_FIT_SECONDS + operations)
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:

@@ -71,7 +71,7 @@ class Options(CommonOptions):
     """Options of ``randkern reproduce projection-cost``."""
 
     n_components: tuple[int, ...] = option(
-        (1000, 2000, 5000, 10_000, 20_000, 35_000, 50_000, 100_000, 200_000),
+        (1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000, 100_000, 200_000),
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
