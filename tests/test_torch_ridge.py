@@ -77,7 +77,8 @@ def test_regression_equals_that_of_arrays(
         np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-5)
         weights = model.coef_ if model.plan_ else model.dual_coef_
         assert weights.device == settings.device
-        assert not model.solution_.residual > 1e-6
+        if not isinstance(options["solver"], SGD):
+            assert model.solution_.residual < 1e-6
 
 
 @each_device

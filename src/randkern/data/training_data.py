@@ -147,6 +147,10 @@ class TrainingData:
         """Return the rows with targets minus shifts (k,), divided by scales (k,)."""
         raise NotImplementedError
 
+    def reweighted(self, factor: float) -> TrainingData:
+        """Return the rows with weights times a factor."""
+        raise NotImplementedError
+
     def without(self, numbers: np.ndarray) -> TrainingData:
         """Return the rows with the weight 0 at these ascending numbers."""
         raise NotImplementedError
@@ -270,6 +274,10 @@ class ArrayRows(TrainingData):
         like = ops_of(self.Y).float64_like
         Y = (self.Y - like(shift, self.Y)) / like(scale, self.Y)
         return ArrayRows(self.X, Y, self.weight, self.start)
+
+    def reweighted(self, factor: float) -> ArrayRows:
+        weight = self.targets()[1] * factor
+        return ArrayRows(self.X, self.Y, weight, self.start)
 
     def without(self, numbers: np.ndarray) -> ArrayRows:
         used = np.ones(self.n_rows)

@@ -100,10 +100,9 @@ class FeatureMatrix:
 
     `cache_bytes` is the memory for features; with `precise` they are float64, whatever
     the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
-    `block_rows` rows are computed at a
-    time; by default, as many as take no more memory than the cache. The `width` is the
-    number of components plus padding with zeros, and `like` an array in the dtype and
-    on the device of the features.
+    `block_rows` rows are computed at a time; by default, as many as take no more memory
+    than the cache. The `width` is the number of components plus padding with zeros, and
+    `like` an array in the dtype and on the device of the features.
     """
 
     def __init__(

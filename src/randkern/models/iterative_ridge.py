@@ -278,6 +278,10 @@ class IterativeRidge:
                 "cluster or on several devices; use solver='pcg'."
             )
         needed, at_once = operator_memory(self.plan, rows, solver, self.limit)
+        # Solvers of batches count rows of the largest weight.
+        unit = rows.survey().largest_weight
+        if unit != 1:
+            rows = rows.reweighted(1 / unit)
         probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
@@ -289,7 +293,7 @@ class IterativeRidge:
         else:
             operator = FeatureBatches(features, self.plan, statistics, self.stream)
         operator.spare_bytes = self.limit - needed
-        return BatchSystem(solver, operator, self.alpha, probed)
+        return BatchSystem(solver, operator, self.alpha / unit, probed)
 
     def _dual_system(
         self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
@@ -350,21 +354,24 @@ class StreamingFit:
         self._plan = plan
         self._stream = stream
         self._solver = solver
-        batches = self._batches(rows, rows.survey())
-        self._state = solver.init(batches, alpha)
+        # Weights have the unit of the first batch, with one row of the largest weight.
+        self._unit = rows.survey().largest_weight or 1.0
+        self._state = solver.init(self._batches(rows), alpha / self._unit)
         self._state.weight_sum = 0.0
 
-    def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
+    def _batches(self, rows: ArrayRows) -> FeatureBatches:
+        if self._unit != 1:
+            rows = rows.reweighted(1 / self._unit)
         features = FeatureMatrix(rows, self._plan)
-        return FeatureBatches(features, self._plan, statistics, self._stream)
+        return FeatureBatches(features, self._plan, rows.survey(), self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""
-        statistics = rows.survey()
+        batches = self._batches(rows)
         fit = copy.copy(self)
-        total = self._state.weight_sum + statistics.weight_sum
+        total = self._state.weight_sum + batches.weight_sum
         fit._state = replace(self._state, weight_sum=total)
-        return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
+        return fit, self._solver.advance(fit._state, batches)
 
 
 def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:

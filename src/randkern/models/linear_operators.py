@@ -34,9 +34,8 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards. `features` are the raw
-    columns of `plan`, whose features z are.
-    `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
+    Arrays of D rows are on the device of sums over shards. z are the features of `plan`,
+    and `features` either these or the raw columns of the plan. `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
     stream seeds the sample of rows behind the preconditioner.
     """
 
@@ -85,7 +84,7 @@ class FeatureOperator:
         """
         means = statistics.target_mean
         cross = features.reduce(_cross, means if center else np.zeros_like(means))
-        cross = plan.solve(cross.T)
+        cross = _solved(features, plan, cross.T)
         ops = ops_of(cross)
         feature_sum = ops.copy(cross[:, -1]) if center else None
         operator = cls(features, plan, statistics, stream, feature_sum)
@@ -152,7 +151,8 @@ class FeatureOperator:
             size = size * scale
         # Products are computed in the dtype of the features: send no more than that.
         right = ops.asarray(right.T, self.features.like)
-        out = ops.contiguous(self.plan.solve(self.features.reduce(_product, right).T))
+        product = self.features.reduce(_product, right).T
+        out = ops.contiguous(_solved(self.features, self.plan, product))
         out *= size
         if self.center:
             mean = self.feature_sum / self.weight_sum
@@ -205,6 +205,11 @@ class FeatureOperator:
         if weight is not None:
             Z *= asarray(weight**0.5, Z)[:, None]
         return Z
+
+
+def _solved(features: FeatureMatrix, plan: Plan, V: Array) -> Array:
+    """Return sums over `features` as sums over the features of the plan."""
+    return V if features.plan is plan else plan.solve(V)
 
 
 def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
