@@ -109,6 +109,10 @@ def _with_truth(
     return [record for record in results["records"] if record["truth"] in truths]
 
 
+def _power(axes: Any, results: Mapping[str, Any]) -> None:
+    axes.set_ylim(0, 105)
+
+
 def _level(axes: Any, results: Mapping[str, Any]) -> None:
     axes.axhline(100 * _LEVEL, color="grey", linewidth=1)
     axes.set_ylim(0, 20)
@@ -178,9 +182,9 @@ class HypothesisTests(Experiment):
                 extra=extra,
             )
             for truths, title, extra in (
-                (("correlated",), "two samples, correlated columns: power", None),
-                (("tails",), "two samples, heavier tails: power", None),
-                (("square",), "independence, a square: power", None),
+                (("correlated",), "two samples, correlated columns: power", _power),
+                (("tails",), "two samples, heavier tails: power", _power),
+                (("square",), "independence, a square: power", _power),
                 (("same", "independent"), "no difference: level (5 %)", _level),
             )
         ),
@@ -199,7 +203,7 @@ class HypothesisTests(Experiment):
             for question, truths in QUESTIONS.items()
         ),
     )
-    layout: ClassVar = {"columns": 2}
+    layout: ClassVar = {"columns": 2, "size": (4.6, 3.4)}
     skipped_by = ("question", "method", "n")
 
     def cases(self) -> Iterator[Case]:
