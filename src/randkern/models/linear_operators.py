@@ -34,9 +34,10 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards. z are the features of `plan`,
-    and `features` either these or the raw columns of the plan. `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
-    stream seeds the sample of rows behind the preconditioner.
+    Arrays of D rows are on the device of sums over shards. z are the features of the
+    plan; `features` are these, or the raw columns of the plan. `feature_sum` is
+    Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The stream seeds the
+    sample of rows behind the preconditioner.
     """
 
     def __init__(
