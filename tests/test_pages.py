@@ -66,6 +66,37 @@ def test_defects_of_pages_are_found(tmp_path, old, new, problem):
     assert found(tmp_path, GOOD.replace(old, new)) == [f"page.html: {problem}"]
 
 
+#: What readers search, and the page that answers it.
+SEARCHED = {
+    "rbf": "kernels",
+    "drift": "hypothesis_tests",
+    "two-sample test": "hypothesis_tests",
+    "feature importance": "inspection",
+    "kernel ridge": "exact_limit",
+    "confidence interval": "probabilities",
+    "prediction interval": "probabilities",
+    "calibration": "probabilities",
+    "time series": "groups_and_time",
+    "missing values": "tables",
+    "anomaly": "without_labels",
+    "cross validation": "penalties",
+    "out of memory": "out_of_core",
+}
+
+
+@pytest.mark.parametrize(("term", "page"), SEARCHED.items())
+def test_searches_lead_to_their_page(term, page):
+    """Sphinx shows main entries of the index first; a query is half of one or more."""
+    leading = {
+        path.stem
+        for path in (ROOT / "docs").glob("*.md")
+        for line in re.findall(r"```\{index\} (.+)", path.read_text(encoding="utf-8"))
+        for entry in re.findall(r"! ([^,]+)", line.lower())
+        if term in entry and 2 * len(term) >= len(entry)
+    }
+    assert leading == {page}
+
+
 def test_contrasts_are_those_of_the_standard():
     assert pages.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert pages.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)

@@ -263,8 +263,7 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
         results, origin = source.results, source.results["provenance"]
         rows.append(
             {
-                "record": source.link,
-                "command": f"`{origin['command']}`",
+                "record and command": f"{source.link}<br>`{origin['command']}`",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(results["seconds"], "duration"),
                 "memory": written(results.get("peak_memory_bytes"), "gigabytes"),
