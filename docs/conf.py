@@ -68,6 +68,7 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_persistent": ["search-button"],  # a field has no room beside the links
 }
+html_search_scorer = str(HERE / "scorer.js")
 html_static_path, html_css_files = ["_static"], ["randkern.css"]
 # Pages without others below them have nothing to list at their side.
 html_sidebars: dict[str, list[str]] = {name: [] for name in ("get_started", "choose")}

@@ -1,6 +1,6 @@
 r"""
-An optical reservoir foresees a chaotic series
-==============================================
+Forecasting a chaotic time series with an optical reservoir
+===========================================================
 
 A reservoir computer is a large random network that is driven by a series and never
 trained: :math:`r_{t+1} = |W r_t + U x_t|` is one pass of light through a scattering

@@ -1,6 +1,6 @@
 """
-Which digits are worth a label?
-===============================
+Active learning: which digits to label
+======================================
 
 Labels cost time. A model that has seen few of them can select the images about which
 it is least certain, and ask for their labels: here, in each round, the ten with the

@@ -1,6 +1,6 @@
 """
-A hundred thousand heights from their neighbours
-================================================
+Gaussian processes of 100,000 rows: nearest neighbours
+======================================================
 
 Terrain has detail at every distance, which no affordable number of random features
 represents. `n_neighbors` predicts each place by the exact Gaussian process given its
