@@ -605,7 +605,8 @@ def test_intercepts_are_exact_if_the_rest_is():
     for label, intercept in enumerate(model.intercept_):
         oracle = SVC(kernel="precomputed", C=30.0, tol=1e-10)
         oracle.fit(Z @ Z.T, y == label)
-        assert intercept == pytest.approx(float(oracle.intercept_[0]), abs=1e-5)
+        # LIBSVM has kernel values in single precision.
+        assert intercept == pytest.approx(float(oracle.intercept_[0]), abs=1e-4)
 
 
 def test_best_intercept_minimises_the_loss():
