@@ -209,7 +209,7 @@ def test_table_task_override(frame, tmp_path):
 
 def test_table_target_errors(frame, tmp_path):
     path = write_table(frame, tmp_path / "t.csv")
-    with pytest.raises(ValueError, match="Pass target=") as caught:
+    with pytest.raises(ValueError, match="pass target=") as caught:
         load_dataset(path)
     assert all(repr(name) in str(caught.value) for name in frame.columns)
     with pytest.raises(ValueError, match=r"did you mean 'price'.*'age', 'income'"):
