@@ -17,9 +17,9 @@ from randkern.projections import ComplexNormalDistribution
 
 
 class Optical(Leaf):
-    """The kernel of optical random features |Ux|^m/√D, U complex Gaussian.
+    """The kernel of optical random features: light intensities behind a diffuser.
 
-    With cos θ = x·y/(‖x‖‖y‖),
+    A feature is |Ux|^m/√D with U complex Gaussian. With cos θ = x·y/(‖x‖‖y‖),
 
         K(x, y) = ‖x‖^m ‖y‖^m Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; cos²θ);
 
