@@ -196,7 +196,7 @@ def _measure(
     if (most := model.n_components) != size:
         fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
         return
-    measured = fits.run(note, partial(fits.measured, model))
+    measured = fits.try_fit(note, partial(fits.measured, model))
     if measured is not None:
         deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
         named = choice.hyperparameters(selected.value, selected.alpha)

@@ -102,7 +102,7 @@ class Fits:
             rows = np.union1d(rows, np.unique(y, return_index=True)[1])
         return rows
 
-    def run(self, note: Mapping[str, Any], fit: Callable[[], Any]) -> Any:
+    def try_fit(self, note: Mapping[str, Any], fit: Callable[[], Any]) -> Any:
         """Return the result of `fit`, or None if it was skipped; record why."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -375,7 +375,7 @@ class _Search(Fits):
         note = {"kernel": choice.label, "hyperparameters": dict(named)}
         fit = partial(model.fit, self.data.X_train, self.data.y_train)
         start = time.perf_counter()
-        skipped = self.run(note, fit) is None
+        skipped = self.try_fit(note, fit) is None
         return None if skipped else time.perf_counter() - start
 
 
