@@ -48,8 +48,9 @@ def command(
         ),
     ],
     target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="The column to predict.")
-    ],
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column to predict (required)."),
+    ] = None,
     task: Task = None,
     test: Annotated[
         Path | None,
@@ -160,8 +161,7 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     model = job.model
     task = job.table.task
     arguments = job.arguments
-    split, known, held_out = job.parts
-    X, _, y, _ = split
+    (X, _, y, _), known, _ = job.parts
     schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
@@ -175,7 +175,7 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
         return clock.left - reserved >= seconds
 
     with clock.phase("scoring held-out rows"):
-        evaluated = _evaluated(model, task, split, held_out, measurement, in_time)
+        evaluated = _evaluated(job, measurement, in_time)
     _print_tables(console, evaluated, task, job.metric)
     target = arguments["target"]
     with clock.phase("importances and figures of the report"):
@@ -378,20 +378,15 @@ def _refit(
     return fitted_rows(model) or f"fitted to all {len(y):,} rows"
 
 
-def _evaluated(
-    model: Any,
-    task: str,
-    split: Any,
-    held_out: _HeldOut,
-    fit: Any,
-    in_time: Callable[[float], bool],
-) -> Any:
+def _evaluated(job: _Job, fit: Any, in_time: Callable[[float], bool]) -> Any:
     """Evaluate a fitted model, and others for which there is time, on test rows."""
     from ..reporting import EvaluatedModel, baselines, evaluate
 
+    model = job.model
+    split, _, held_out = job.parts
     X, X_test, y, y_test = split
     texts, limit = model.text_columns, model.time_limit
-    others = baselines(X, y, task, texts, limit, in_time).items()
+    others = baselines(X, y, job.table.task, texts, limit, in_time).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return EvaluatedModel(
         model,
@@ -402,6 +397,7 @@ def _evaluated(
         fit.seconds,
         fit.peak_bytes,
         held_out.described,
+        job.metric.score,
     )
 
 
@@ -429,7 +425,7 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
 def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
     """Print what was tried and the scores; warn of a model that is of no use."""
     console.print(_leaderboard(evaluated.model, task, metric))
-    console.print(_scores(evaluated, metric))
+    console.print(_scores(evaluated))
     if evaluated.verdict:
         warnings.warn(evaluated.verdict, UserWarning, stacklevel=1)
 
@@ -468,9 +464,9 @@ def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     return table
 
 
-def _scores(evaluated: Any, metric: Any) -> Table:
+def _scores(evaluated: Any) -> Table:
     """Return a table of scores, with the metric that was asked for on top."""
-    from ..reporting.page import SCORES, score_rows
+    from ..reporting.page import score_rows
 
     n = len(evaluated.evaluation.predictions)
     rows = evaluated.held_out or f"{n:,} rows held out"
@@ -478,7 +474,6 @@ def _scores(evaluated: Any, metric: Any) -> Table:
     table.add_column("")
     for name in ("this model", *evaluated.others):
         table.add_column(name, justify="right")
-    first = SCORES[metric.score][0] if metric.score in SCORES else ""
-    for name, cells in sorted(score_rows(evaluated), key=lambda row: row[0] != first):
+    for name, cells in score_rows(evaluated):
         table.add_row(name, *cells)
     return table
