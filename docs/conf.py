@@ -48,7 +48,6 @@ nitpicky = False  # no inventory of NumPy or scikit-learn is fetched
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-autosummary_generate = True
 toc_object_entries_show_parents = "hide"  # long names leave the page at its right
 autodoc_typehints = "none"  # numpydoc's sections carry the types
 numpydoc_show_class_members = False  # the class template lists them
@@ -68,6 +67,7 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_persistent": ["search-button"],  # a field has no room beside the links
 }
+html_search_scorer = str(HERE / "scorer.js")
 html_static_path, html_css_files = ["_static"], ["randkern.css"]
 # Pages without others below them have nothing to list at their side.
 html_sidebars: dict[str, list[str]] = {name: [] for name in ("get_started", "choose")}
@@ -144,8 +144,9 @@ def public_objects() -> dict[str, list[str]]:
     }
     for room, module in modules.items():
         for member in module.__all__:
-            if not hasattr(getattr(module, member), "__module__"):
-                continue  # a constant has no page
+            home = getattr(getattr(module, member), "__module__", "")
+            if not home.startswith("randkern"):
+                continue  # a constant or an alias of a type has no page
             # The short name wins where a module repeats what the package has.
             entry = (f"randkern.{room}.{member}", room)
             documented.setdefault(id(getattr(module, member)), entry)
@@ -157,16 +158,22 @@ def public_objects() -> dict[str, list[str]]:
     return {title: names for title, names in sections.items() if names}
 
 
-def write_api_page() -> None:
-    """Write ``generated/api.rst``: the API pages follow the public names."""
-    lines = ["API", "===", ""]
-    for title, names in public_objects().items():
-        lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: ."]
-        lines += ["", *(f"   ~{name}" for name in names), ""]
+def write_api_pages() -> list[str]:
+    """Write ``generated/api.rst`` and a page per section, and return these pages."""
     folder = HERE / "generated"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    lines, pages = ["API", "===", ""], []
+    for title, names in public_objects().items():
+        listed = [*(f"   ~{name}" for name in names), ""]
+        lines += [title, "-" * len(title), "", ".. autosummary::", "", *listed]
+        page = "api_" + re.sub(r"\W+", "_", title.lower()).strip("_")
+        own = [title, "=" * len(title), "", ".. autosummary::", "   :toctree: .", ""]
+        (folder / f"{page}.rst").write_text("\n".join(own + listed), encoding="utf-8")
+        pages.append(f"   {page}")
+    lines += [".. toctree::", "   :hidden:", "", *pages, ""]
     (folder / "api.rst").write_text("\n".join(lines), encoding="utf-8")
+    return [f"generated/{page.strip()}.rst" for page in pages]
 
 
 # What authors of kernels define (docs/architecture.md), and users have no need of.
@@ -228,11 +235,12 @@ def escape_formulas(
         line = re.sub(r":ref:`([^<`]+) <[^`]*>`", r"\1", line)
         parts = re.split(r"(`[^`]*`+)", line)
         for i in range(0, len(parts), 2):  # outside backticks
-            parts[i] = parts[i].replace("|", r"\|")
+            parts[i] = re.sub(r"(?<!\\)\|", r"\|", parts[i])
         lines[index] = "".join(parts)
 
 
-write_api_page()
+# Named, as a build that continues another one knows only the pages of that one.
+autosummary_generate = write_api_pages()
 figures.draw_records(HERE)
 
 

@@ -47,7 +47,10 @@ def for_dark_pages(colour: Any) -> np.ndarray:
 
 def darken(figure: Figure) -> None:
     """Give what is black the ink of dark pages, and what is white their paper."""
-    for artist in figure.findobj():
+    artists = figure.findobj()
+    # An annotation does not name its arrow among its children.
+    arrows = [getattr(artist, "arrow_patch", None) for artist in artists]
+    for artist in [*artists, *arrows]:
         for kind, names in COLOURS.items():
             if isinstance(artist, kind) and not is_mapped(artist):
                 for name in names:

@@ -7,11 +7,13 @@ import re
 POWERS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿᵐᵀ", [*"0123456789-nm", r"\top"], strict=True))
 LETTERS = {"ŷ": r"\hat y", "σ̂": r"\hat\sigma", "½": r"\tfrac12 "}
 SIGNS = {"Σ": r"\sum", "·": r"\cdot ", "−": "-", "≥": r"\ge ", "≤": r"\le "}
+SIGNS |= {"Π": r"\prod ", "∘": r"\circ ", "τ": r"\tau ", "ω": r"\omega "}
 SIGNS |= {"₂F₁": r"{}_2F_1", "∈": r"\in ", "≈": r"\approx ", "→": r"\to "}
+SIGNS |= {"₁": "_1"}
 FUNCTIONS = r"exp|log|min|max|cos|sin"
 NAMES = r"Var|Re|conj|clip|round"
 # An indented paragraph with one of these is a formula.
-MATHEMATICAL = re.compile(r"[Σ√²½‖≥≤·₂]|⁻¹")
+MATHEMATICAL = re.compile(r"[ΣΠ√²½‖≥≤·₂]|⁻¹")
 
 
 def latex(text: str) -> str:

@@ -268,10 +268,8 @@ def test_only_ratios_of_weights_matter(solver):
         model = rk.KernelRidgeClassifier(rk.Gaussian(1.0), **options)
         P = model.fit(X[:300], y[:300] > 0, weight).predict_proba(X[new])
         losses.append(log_loss(y[new] > 0, P))
-    # Weights are divided by a power of two; SGD counts the rest as rows.
-    tolerance = 0.02 if solver == "sgd" else 0.002
-    np.testing.assert_allclose(covered, covered[0], atol=tolerance)
-    np.testing.assert_allclose(losses, losses[0], rtol=tolerance)
+    np.testing.assert_allclose(covered, covered[0], atol=0.002)
+    np.testing.assert_allclose(losses, losses[0], rtol=0.002)
     assert abs(covered[0] - 0.9) < 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
 
 

@@ -756,6 +756,34 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
     assert process.returncode == 0
 
 
+def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):
+    rows = table(8).drop(columns="price")
+    name = next(n for n in rows.columns if rows[n].dtype.kind in "OU" or n == "kind")
+    number = next(n for n in rows.columns if rows[n].dtype.kind == "f")
+    rows.loc[0, name] = "unheard of"
+    rows.loc[1:2, number] = np.nan
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", fitted / "model.skops", tmp_path / "new.csv")
+    assert result.exit_code == 0, result.output
+    assert (
+        f"column {name!r}: 1 of 8 rows has a category that the model has not seen "
+        "('unheard of')" in result.output
+    )
+    assert f"column {number!r}: 2 of 8 rows have no value, and none" in result.output
+    upper = rows.rename(columns=str.upper)
+    upper.to_csv(tmp_path / "upper.csv", index=False)
+    result = run("predict", fitted / "model.skops", tmp_path / "upper.csv")
+    assert "the names differ only in upper and lower case" in result.output
+
+
+def test_a_file_without_a_target_lists_its_columns(tmp_path):
+    table().to_csv(tmp_path / "sales.csv", index=False)
+    for command in ("fit", "compare", "tune"):
+        result = run(command, tmp_path / "sales.csv")
+        assert result.exit_code == 2
+        assert "--target), one of " in result.output and "'price'" in result.output
+
+
 def test_a_target_of_names_warns(tmp_path):
     frame = table(30).assign(name=[f"name {i}" for i in range(30)])
     frame.to_csv(tmp_path / "names.csv", index=False)

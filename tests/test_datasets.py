@@ -216,7 +216,7 @@ def test_table_task_override(frame, tmp_path):
 
 def test_table_target_errors(frame, tmp_path):
     path = write_table(frame, tmp_path / "t.csv")
-    with pytest.raises(ValueError, match="Pass target=") as caught:
+    with pytest.raises(ValueError, match="pass target=") as caught:
         load_dataset(path)
     assert all(repr(name) in str(caught.value) for name in frame.columns)
     with pytest.raises(ValueError, match=r"did you mean 'price'.*'age', 'income'"):
@@ -234,7 +234,7 @@ def test_table_target_errors(frame, tmp_path):
         ("a,b,y\n1,2,3,\n1,2,3,\n", "line 2 has 4 fields"),
         ("a,a,b,b,y\n1,2,3,4,5\n", "duplicate column names: a, b;"),
         ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the .*more than half"),
-        ("a,y\n1,2.5\n", "one row, expected at least two"),
+        ("a,y\n1,2.5\n", "the table has 1 row, expected at least 2"),
         ("a,y\n1,x\n2,x\n", "the target 'y' is 'x' in all 2 rows"),
         ("y\n1\n2\n", "no features"),
         ("Sales,,\n,,\na,b,y\n1,2,3\n", r"names seem to be in line 3 \(a, b, y\)"),
@@ -243,7 +243,7 @@ def test_table_target_errors(frame, tmp_path):
             "line 2 has 2 fields, .*delete the lines above",
         ),
         ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
-        ('a,y\n1,"2\n2,3\n', "not a readable table|line 3|fields"),
+        ('a,y\n1,"2\n2,3\n', "cannot be read as a table|line 3|fields"),
     ],
 )
 def test_csv_damage(content, message, tmp_path):

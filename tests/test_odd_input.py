@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "level": (
         lambda: optics.SimulatedOPU(10, level=2.0),
-        (ValueError, "must be at most 1, got 2.0"),
+        (ValueError, "must be between 0 and 1, got 2.0"),
     ),
     "outputs": (
         lambda: optics.SimulatedOPU(2**63),
@@ -314,7 +314,7 @@ REFUSED = {
     ),
     "huge targets": (
         lambda: _process().fit(X, 1e200 * Y),
-        (ValueError, "targets are of size", "normalize_y=True"),
+        (ValueError, "targets are of size", "Divide y by"),
     ),
     "weights that are durations": (
         lambda: _ridge().fit(X, Y, np.ones(30).astype("timedelta64[s]")),
@@ -322,11 +322,15 @@ REFUSED = {
     ),
     "weights without a sum": (
         lambda: _ridge().fit(X, Y, np.full(30, 1e308)),
-        (ValueError, "sum of sample_weight, of up to 1e+308", "divide the weights"),
+        (ValueError, "the largest sample_weight is 1e+308", "divide the weights"),
     ),
-    "weights that count rows": (
-        lambda: _process().fit(X, Y, np.full(30, 1e300)),
-        (ValueError, "weight w counts as w rows", "1e+300"),
+    "weights too small": (
+        lambda: _ridge().fit(X, Y, np.full(30, 1e-40)),
+        (ValueError, "the largest sample_weight is 1e-40", "divide the weights"),
+    ),
+    "rows too small for optical features": (
+        lambda: _ridge(kernel=rk.Optical(0.5)).fit((X * 1e-25).astype("f4"), Y),
+        (ValueError, "rows of X have norms", "underflow float32", "input up"),
     ),
     "values too large for labels": (
         lambda: rk.GaussianProcessClassifier(
@@ -353,7 +357,7 @@ def test_a_device_that_is_not_there_is_refused_at_once():
         rk.DeviceBlocks(X, device="cuda:99")
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e300, 1e-310])
+@pytest.mark.parametrize("scale", [1e90, 1e-90])
 @pytest.mark.parametrize(
     "model",
     [
@@ -373,7 +377,7 @@ def test_targets_of_any_size_have_the_answer_of_usual_ones(model, scale):
     assert getattr(scaled, "alpha_", 0) == getattr(usual, "alpha_", 0)
 
 
-@pytest.mark.parametrize("scale", [1e-130, 1e130])
+@pytest.mark.parametrize("scale", [1e-90, 1e90])
 @pytest.mark.parametrize(
     ("scoring", "power"),
     [(None, 2), ("neg_mean_absolute_error", 1), ("neg_mean_squared_error", 2)],
@@ -433,12 +437,12 @@ def test_labels_of_blocks_with_and_without_a_sign_stay_apart():
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-@pytest.mark.parametrize("weight", [1e300, 1e-300, 5e-324])
+@pytest.mark.parametrize("weight", [1e29, 1e-29])
 def test_weights_of_any_size_count_against_the_penalty(solver, weight):
     model = _ridge(kernel=rk.Gaussian(1.0), solver=solver)
     got = model.fit(X, Y, np.full(30, weight)).predict(X)
     if weight < 1:  # all that is left of the targets
-        assert np.abs(got).max() < 1e-290
+        assert np.abs(got).max() < 1e-25
         return
     expected = model.set_params(alpha=0.0, solver="cholesky").fit(X, Y).predict(X)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)

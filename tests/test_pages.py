@@ -66,6 +66,37 @@ def test_defects_of_pages_are_found(tmp_path, old, new, problem):
     assert found(tmp_path, GOOD.replace(old, new)) == [f"page.html: {problem}"]
 
 
+#: What readers search, and the page that answers it.
+SEARCHED = {
+    "rbf": "kernels",
+    "drift": "hypothesis_tests",
+    "two-sample test": "hypothesis_tests",
+    "feature importance": "inspection",
+    "kernel ridge": "exact_limit",
+    "confidence interval": "probabilities",
+    "prediction interval": "probabilities",
+    "calibration": "probabilities",
+    "time series": "groups_and_time",
+    "missing values": "tables",
+    "anomaly": "without_labels",
+    "cross validation": "penalties",
+    "out of memory": "out_of_core",
+}
+
+
+@pytest.mark.parametrize(("term", "page"), SEARCHED.items())
+def test_searches_lead_to_their_page(term, page):
+    """Sphinx shows main entries of the index first; a query is half of one or more."""
+    leading = {
+        path.stem
+        for path in (ROOT / "docs").glob("*.md")
+        for line in re.findall(r"```\{index\} (.+)", path.read_text(encoding="utf-8"))
+        for entry in re.findall(r"! ([^,]+)", line.lower())
+        if term in entry and 2 * len(term) >= len(entry)
+    }
+    assert leading == {page}
+
+
 def test_contrasts_are_those_of_the_standard():
     assert pages.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert pages.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
@@ -159,9 +190,11 @@ def test_figures_for_dark_pages():
     (line,) = axes.plot([0, 1], color="k")
     mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
     bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
+    arrow = axes.annotate("a", (0, 0), (1, 1), arrowprops={"color": "0.2"}).arrow_patch
     figures.darken(figure)
     figure.draw_without_rendering()
     inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
+    assert to_rgba(arrow.get_edgecolor())[0] > 0.5
     assert np.allclose([to_rgba(colour) for colour in inks], ink)
     assert to_hex(bars[0].get_facecolor()) == "#0072b2"
     assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])

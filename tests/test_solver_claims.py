@@ -60,6 +60,7 @@ def adverse_fit(seed):
         warnings.simplefilter("always")
         # Fits without an intercept, too, are to be as good as they say.
         warnings.filterwarnings("ignore", "the mean of y")
+        warnings.filterwarnings("ignore", "kernel values between rows")
         model.fit(X, y, sample_weight=weight)
     return model, X, y, np.ones(n) if weight is None else weight, caught
 

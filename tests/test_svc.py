@@ -23,10 +23,12 @@ from randkern.exceptions import (
     NotSeparableError,
 )
 from randkern.models._hard_margin import _margin
+from randkern.models._margin_intercept import best_intercept
 from randkern.models._margin_newton import solve_box
 from randkern.models._svm_dual import SVMDual
 from randkern.models.feature_matrix import FeatureArray
 from randkern.models.memory import newton_bytes
+from randkern.plan import evaluate
 
 # Oracles here have no intercept; tests/test_intercepts.py has those with one.
 KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
@@ -588,3 +590,34 @@ def test_features_that_overflow(data):
     X, y, _ = data
     with pytest.raises(ValueError, match="scale the input down"):
         KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)
+
+
+def test_intercepts_are_exact_if_the_rest_is():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=400), [0.5, 1.2])
+    model = rk.KernelSVC(
+        rk.Gaussian(1.5), C=30.0, n_components=60, tol=1e-2, random_state=0
+    )
+    model.fit(X, y)
+    assert abs(model.support_coef_.sum(axis=0)).max() < 1e-7 * 30.0
+    Z = evaluate(model.plan_, X)
+    for label, intercept in enumerate(model.intercept_):
+        oracle = SVC(kernel="precomputed", C=30.0, tol=1e-10)
+        oracle.fit(Z @ Z.T, y == label)
+        # LIBSVM has kernel values in single precision.
+        assert intercept == pytest.approx(float(oracle.intercept_[0]), abs=1e-4)
+
+
+def test_best_intercept_minimises_the_loss():
+    rng = np.random.default_rng(0)
+    residuals = rng.normal(size=51)
+    upper = rng.exponential(size=51)
+    lower = -rng.exponential(size=51)
+
+    def loss(b):
+        r = residuals - b
+        return upper @ r.clip(0.0) - lower @ (-r).clip(0.0)
+
+    best = best_intercept(residuals, lower, upper)
+    assert loss(best) == pytest.approx(min(loss(b) for b in residuals), rel=1e-12)

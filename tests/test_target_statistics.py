@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from randkern.data.target_statistics import Moments, unit_of
+from randkern.data.target_statistics import Moments
+from randkern.data.training_data import ArrayRows
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(size=(30, 2)) * [1.0, 50.0] + [3.0, -1e3]
@@ -33,11 +34,12 @@ def test_rows_of_no_weight_count_for_nothing():
         np.testing.assert_allclose(joined.squares, subset.squares, rtol=1e-14)
 
 
-@pytest.mark.parametrize("largest", [0.0, 5e-324, 1e-300, 0.3, 1.0, 7.0, 1e300])
-def test_the_unit_of_weights_divides_exactly(largest):
-    unit = unit_of(largest)
-    assert np.frexp(unit)[0] == 0.5  # a power of two
-    assert np.isfinite(1e5 / unit)
-    assert unit == 1.0 if largest == 0 else unit <= max(largest, 2.0**-960)
-    if largest > 2.0**-960:
-        assert largest < 2 * unit
+@pytest.mark.parametrize(("size", "is_refused"), [(1e99, False), (1e101, True)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_targets_whose_squares_leave_the_range_are_refused(size, is_refused, sign):
+    rows = ArrayRows(np.ones((30, 1)), Y * [1.0, 0.0] + [0.0, size**sign])
+    if not is_refused:
+        assert np.isfinite(rows.survey().moments.all_squares).all()
+        return
+    with pytest.raises(ValueError, match="targets are of size 1e.*Divide y"):
+        rows.survey()

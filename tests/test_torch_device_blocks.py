@@ -244,10 +244,10 @@ def test_precisions(table):
 
 def test_targets_of_extreme_size(table):
     X, y, _ = table
-    expected = regressor("pcg").fit(blocks(X, y * 1e200))
+    expected = regressor("pcg").fit(blocks(X, y * 1e90))
     with dispatch():
-        model = regressor("pcg").fit(blocks(*moved(X, y * 1e200)))
-    assert_close(model.coef_ / 1e200, expected.coef_ / 1e200)
+        model = regressor("pcg").fit(blocks(*moved(X, y * 1e90)))
+    assert_close(model.coef_ / 1e90, expected.coef_ / 1e90)
 
 
 def test_held_out_rows(table):

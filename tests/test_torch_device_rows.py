@@ -238,7 +238,7 @@ def test_shards_of_a_device_share_what_features_may_take():
     assert rows.cache_share(900) == 300
 
 
-def test_samples_of_shards_have_weights_in_their_unit():
+def test_samples_of_shards_have_their_weights():
     X, weight = torch.arange(12.0).reshape(6, 2), torch.arange(6.0)
     rows = DeviceShards(
         [
@@ -247,9 +247,9 @@ def test_samples_of_shards_have_weights_in_their_unit():
         ]
     )
     plan = rk.RandomFeatures(n_components=8).fit(X.numpy()).plan_
-    features = FeatureMatrix(rows, plan, weight_unit=4.0)
+    features = FeatureMatrix(rows, plan)
     _, weights = features.sample(np.array([1, 3, 5]))
-    assert weights.tolist() == [0.25, 0.75, 1.25]
+    assert weights.tolist() == [1.0, 3.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """
-Probabilities that can be believed
-==================================
+Calibrated probabilities of classes
+===================================
 
 Of all forecasts of 80 %, 80 % should come true. Five ways to compute probabilities
 with the same kernel: is a tumour malignant, given the area and the texture of its

@@ -1,6 +1,6 @@
 """
-A metric learned from the labels
-================================
+A metric learned from labels
+============================
 
 If only few of many columns matter, a kernel with one lengthscale sees mostly noise.
 ``MetricLearner`` finds the columns, or the directions, on which the target depends,

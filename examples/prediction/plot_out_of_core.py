@@ -1,6 +1,6 @@
 """
-A stream without end
-====================
+Learning from an endless stream of rows
+=======================================
 
 Digits that are rotated, shifted and stretched at random never repeat. A stream
 generates them as they are read; models sum over it block by block, and what they store

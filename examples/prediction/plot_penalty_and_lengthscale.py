@@ -1,6 +1,6 @@
 """
-Penalty and lengthscale, by leaving rows out
-============================================
+Choosing penalty and lengthscale by leave-one-out errors
+========================================================
 
 One decomposition gives the leave-one-out error for every penalty; each lengthscale
 needs its own. A map of both, for three kernels on a well-known data set.

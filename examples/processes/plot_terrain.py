@@ -1,6 +1,6 @@
 """
-A map from scattered heights
-============================
+A map from scattered heights (Kriging)
+======================================
 
 Geostatisticians call it kriging: from the heights of 600 places, a Gaussian process
 with one learned lengthscale per direction gives a map with its deviation at 35,000

@@ -1,11 +1,11 @@
 """
-Monitoring drift
-================
+Drift monitoring by two-sample tests
+====================================
 
-Have this day's rows the distribution of those that a model was fitted to? Each day's
-rows are compared with a reference by :func:`randkern.mmd_test`, in time linear in the
-number of rows. No column changes its mean or variance here: two columns become
-correlated.
+Do today's rows have the distribution of those that a model was fitted to, or have they
+drifted? Each day's rows are compared with a reference by :func:`randkern.mmd_test`, in
+time linear in the number of rows. No column changes its mean or variance here: two
+columns become correlated.
 """
 
 import matplotlib.pyplot as plt

@@ -43,7 +43,7 @@ for axes, labels, title in (
 ):
     axes.scatter(*X.T, c=labels, s=4, cmap="coolwarm")
     axes.set_title(
-        f"{title}\nagreement {adjusted_rand_score(y, labels):.2f}", fontsize=10
+        f"{title}\nagreement {adjusted_rand_score(y, labels):z.2f}", fontsize=10
     )
     axes.set_aspect("equal")
 panels[2].scatter(components[:, 0], components[:, 1], c=y, s=4, cmap="coolwarm")

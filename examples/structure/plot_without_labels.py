@@ -2,9 +2,10 @@
 Kernel methods without labels on 100,000 rows
 =============================================
 
-A linear method on random features is a kernel method: principal components, k-means,
-canonical correlations and one-class support vector machines of scikit-learn, after
-:class:`~randkern.RandomFeatures`, take time and memory linear in the number of rows.
+A linear method on random features is a kernel method. After
+:class:`~randkern.RandomFeatures`, scikit-learn's principal components, k-means,
+canonical correlations and one-class support vector machines take time and memory linear
+in the number of rows.
 Their exact forms need the kernel matrix, 80 GB for 100,000 rows in double precision;
 here they see 5,000 of the rows.
 """
@@ -58,11 +59,11 @@ clusters = MiniBatchKMeans(2, n_init=5, random_state=0).fit_predict(components)
 of_rows = MiniBatchKMeans(2, n_init=5, random_state=0).fit_predict(X)
 agreement = adjusted_rand_score(ring, clusters)
 agreement_of_rows = adjusted_rand_score(ring, of_rows)
-print(f"agreement with the rings: {agreement:.2f}, on rows {agreement_of_rows:.2f}")
+print(f"agreement with the rings: {agreement:z.2f}, on rows {agreement_of_rows:z.2f}")
 figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
 for axes, labels, title in (
-    (panels[0], of_rows, f"k-means on rows: {agreement_of_rows:.2f}"),
-    (panels[1], clusters, f"on kernel components: {agreement:.2f}"),
+    (panels[0], of_rows, f"k-means on rows: {agreement_of_rows:z.2f}"),
+    (panels[1], clusters, f"on kernel components: {agreement:z.2f}"),
 ):
     axes.scatter(*X[:4_000].T, c=labels[:4_000], s=2, cmap="coolwarm")
     axes.set(title=title, aspect="equal", xticks=[], yticks=[])

@@ -77,7 +77,7 @@ def check_readable(X: Any) -> None:
             "make_blocks() returns a new iterator over blocks."
         )
     if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
+        raise TypeError("X is a LazyFrame, expected a DataFrame; pass X.collect().")
     if type(X).__module__.startswith("pyarrow"):
         raise TypeError(f"X is a pyarrow {type(X).__name__}; pass X.to_pandas().")
     refuse_dask(X, "X")
@@ -87,6 +87,8 @@ def check_readable(X: Any) -> None:
 FLOATS = (np.float64, np.float32)
 # Beyond this, no machine holds the features of a single row.
 MAX_COMPONENTS = 10**12
+# Larger weights, and products with features, leave the range of float32.
+MAX_WEIGHT = 1e30
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 Array = Any  # an ndarray or a tensor
@@ -156,17 +158,17 @@ def check_weights(
             n = X.shape[0]
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
     weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if not math.isfinite(total):
-        raise ValueError(
-            f"the sum of sample_weight, of up to {float(weights.max()):.3g}, overflows "
-            "float64; divide the weights by a number, and alpha as well (or "
-            "multiply C by it)."
-        )
-    if not (weights != 0).any():
+    largest = float(weights.max())
+    if largest == 0:
         raise ValueError(
             "every sample_weight is zero; at least one row needs a positive weight."
+        )
+    # The weights of a block may be small beside those of others.
+    if largest > MAX_WEIGHT or (largest < 1 / MAX_WEIGHT and not of_block):
+        raise ValueError(
+            f"the largest sample_weight is {largest:.3g}, expected a number from "
+            f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}; divide the weights by their mean, "
+            "and alpha as well (or multiply C by it)."
         )
     return weights
 
@@ -304,12 +306,13 @@ def check_kernel_rows(
         if Y is not None:
             if not is_table(Y):
                 raise ValueError(
-                    f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
+                    "Y must be a dataframe, as X is one, got "
+                    f"{type(Y).__name__}; pass two dataframes or two arrays."
                 )
             if list(Y.columns) != names:
                 raise ValueError(
-                    f"X has the columns {names}, but Y has {list(Y.columns)}; they "
-                    "must be the same, in the same order."
+                    f"the columns of Y must be those of X, {names}, in this order, got "
+                    f"{list(Y.columns)}; pass Y[X.columns]."
                 )
             # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)

@@ -42,13 +42,6 @@ class Nonlinearity(ABC):
             f"the mean amplitude of {self} is not known; use centered=False."
         )
 
-    def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
-        """Return scaled rows whose amplitudes stay in range, their map, and a factor.
-
-        Amplitudes must be multiplied by the factor, one number per row (None: 1).
-        """
-        return X, inputs, None
-
 
 @dataclass(frozen=True)
 class Phase(Nonlinearity):
@@ -94,12 +87,3 @@ class Modulus(Nonlinearity):
         # |u·x|² is ‖x‖² times a standard exponential variable.
         norms = inputs.float64_squared_norms(X)
         return norms ** (self.power / 2) * gamma(1 + self.power / 2)
-
-    def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
-        # |u·x|² may overflow, or vanish, where |u·x|^power does not: rows of extreme
-        # size are divided by powers of two, which loses no bit.
-        scaled = ops_of(X).bounded_amplitudes(X, inputs.apply, self.power)
-        if scaled is None:
-            return X, inputs, None
-        block, undo = scaled
-        return block, InputMap(inputs.width), undo

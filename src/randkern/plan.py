@@ -269,13 +269,9 @@ def _write_amplitudes(
             ops.multiply(amplitude, group.weight, out[rows, draws])
     else:
         modulus: Any = factor.nonlinearity
-        block, inputs, undo = modulus.bounded(X, factor.inputs)
         factor.projection.write_modulus(
-            block, inputs, slice(low, high), group.weight, out, modulus.power
+            X, factor.inputs, slice(low, high), group.weight, out, modulus.power
         )
-        if undo is not None:
-            with np.errstate(over="ignore"):
-                ops.multiply(out, ops.asarray(undo, out)[:, None], out)
     if group.output == "centered":
         for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
             mean = group.weight * _mean_amplitude(group, X[rows])
@@ -305,22 +301,17 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     """
     ops = ops_of(X)
     for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
-        parts = []
-        for factor in group.factors:
-            block, inputs, undo = factor.nonlinearity.bounded(X[rows], factor.inputs)
-            parts.append((factor, inputs.apply(block), undo))
+        parts = [(factor, factor.inputs.apply(X[rows])) for factor in group.factors]
         for draws in row_blocks(stop - start, TILE_DRAWS):
             first, last = start + draws.start, start + draws.stop
             phase = amplitude = None
-            for factor, block, undo in parts:
+            for factor, block in parts:
                 projected = factor.projection.phases(block, first, last)
                 size, angle = factor.nonlinearity.contribute(projected, block)
                 if angle is not None:
                     angle = ops.asarray(angle, X)
                     phase = angle if phase is None else phase + angle
                 if size is not None:
-                    if undo is not None:
-                        size = size * ops.asarray(undo, size)[:, None]
                     amplitude = size if amplitude is None else amplitude * size
             yield rows, draws, *_polar(phase, amplitude)
 

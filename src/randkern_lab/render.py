@@ -19,14 +19,16 @@ A marker at the beginning of a line is one of these, and fills lines of its own:
     <!-- table NAME: words of its title
     rows: pandas query over what is printed
     columns: heading, heading
+    best: least
     -->
     <!-- notes NAME: regular expression -->
     <!-- figure NAME: file.png, alternative text -->
     <!-- index of records -->
     <!-- end -->
 
-A table is one that the experiment prints, and names commit, date and machine; notes are
-the sentences below it. The index lists all records, with commands and costs. In place
+A table is one that the experiment prints, and names commit, date and machine; ``best``
+sets the least (or ``greatest``) number of each row in bold. Notes are the sentences
+below it. The index lists all records, with commands and costs. In place
 of what a record would show that is listed, but was never made, pages say so.
 """
 
@@ -82,6 +84,17 @@ class Quoted:
     def tables(self) -> list[TextTable]:
         """The tables that the experiment prints."""
         return self.record.experiment.tables(self.results)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """The sentences below the tables, in the experiment's present words.
+
+        The recorded ones where the results lack what these read.
+        """
+        try:
+            return list(self.record.experiment.notes(self.results))
+        except KeyError:
+            return list(self.results["notes"])
 
     def rows(self, key: str) -> "pd.DataFrame":
         """Return what is under a key of the results as rows; nested keys have dots."""
@@ -202,8 +215,9 @@ def _table(asked: str, records: Mapping[str, Quoted]) -> str:
     first, *lines = asked.splitlines()
     name, _, words = first.partition(": ")
     settings = dict(line.split(": ", 1) for line in lines)
-    if not settings.keys() <= {"rows", "columns"}:
-        raise ValueError(f"settings are rows and columns, not {', '.join(settings)}")
+    if not settings.keys() <= {"rows", "columns", "best"}:
+        named = ", ".join(settings)
+        raise ValueError(f"settings are rows, columns and best, not {named}")
     source = records[name]
     table = next((t for t in source.tables if words in t.title), None)
     if table is None:
@@ -216,13 +230,14 @@ def _table(asked: str, records: Mapping[str, Quoted]) -> str:
         shown = shown[re.split(r",\s+", settings["columns"])]
     if shown.empty:
         raise ValueError("no rows are left")
-    return f"{_markdown(shown)}\n\n{source.origin}"
+    best = _best_of_rows(shown, settings["best"]) if "best" in settings else None
+    return f"{_markdown(shown, best)}\n\n{source.origin}"
 
 
 def _notes(asked: str, records: Mapping[str, Quoted]) -> str:
     """Return the notes of a record that match a regular expression."""
     name, _, pattern = asked.partition(": ")
-    notes = [n for n in records[name].results["notes"] if re.search(pattern, n)]
+    notes = [note for note in records[name].notes if re.search(pattern, note)]
     if not notes:
         raise ValueError("no note matches")
     return "\n".join(f"* {_cell(note)}" for note in notes)
@@ -248,8 +263,7 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
         results, origin = source.results, source.results["provenance"]
         rows.append(
             {
-                "record": source.link,
-                "command": f"`{origin['command']}`",
+                "record and command": f"{source.link}<br>`{origin['command']}`",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(results["seconds"], "duration"),
                 "memory": written(results.get("peak_memory_bytes"), "gigabytes"),
@@ -267,12 +281,27 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
 _BLOCKS = {"table": _table, "notes": _notes, "figure": _figure, "index": _index}
 
 
-def _markdown(table: "pd.DataFrame") -> str:
+def _best_of_rows(table: "pd.DataFrame", which: str) -> "pd.DataFrame":
+    """Return where each row has its best number; the first column is its name."""
+    import pandas as pd
+
+    numbers = table.iloc[:, 1:].apply(pd.to_numeric)
+    best = numbers.agg({"least": "min", "greatest": "max"}[which], axis=1)
+    return numbers.eq(best, axis=0).reindex(columns=table.columns, fill_value=False)
+
+
+def _markdown(table: "pd.DataFrame", bold: "pd.DataFrame | None" = None) -> str:
     """Return a table in Markdown, with columns of numbers right-aligned."""
     numeric = [table[name].str.fullmatch(_NUMERIC).all() for name in table]
-    lines = [list(table.columns), ["---:" if right else "---" for right in numeric]]
-    lines += table.to_numpy().tolist()
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    cells = table.map(_cell)
+    if bold is not None:
+        cells = cells.mask(bold, "**" + cells + "**")
+    lines = [
+        [_cell(name) for name in table.columns],
+        ["---:" if right else "---" for right in numeric],
+        *cells.to_numpy().tolist(),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(text: str) -> str:

@@ -253,6 +253,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
     "words": lambda name: name.replace("_", " "),
+    "upper": str.upper,
 }
 #: Quantities of several experiments, which their keys stand for.
 COMMON = {

@@ -110,13 +110,7 @@ class ArrayOps:
         """Return the weighted mean of a vector as a float."""
         if weights is None:
             return float(self.xp.mean(values))
-        # Powers of 2 keep products of large values and weights from overflowing.
-        size, unit = (
-            2.0 ** (math.frexp(self.largest_or_zero(abs(part)))[1] - 1)
-            for part in (values, weights)
-        )
-        weights = weights / unit
-        return size * float(((values / size) @ weights) / self.xp.sum(weights))
+        return float(values @ (weights / self.xp.sum(weights)))
 
     def fill_diagonal(self, values, number):
         """Set the diagonal of a matrix."""
@@ -166,31 +160,6 @@ class ArrayOps:
             is_known = known[position] == column
             positions[:, j] = xp.where(is_known, position, len(known))
         return positions
-
-    def bounded_amplitudes(self, X, apply, power):
-        """Return rows whose squares stay in range, and factors that undo the scaling.
-
-        Rows of extreme size are divided by powers of two, which is exact; |u·x|^power
-        must be multiplied by the factors. The rows are those of ``apply(X)``. Return
-        None if no row is extreme.
-        """
-        xp = self.xp
-        with np.errstate(over="ignore"):
-            squares = self.squared_norms(X)
-        bound = 2.0 ** (math.frexp(xp.finfo(X.dtype).max)[1] // 2)
-        extreme = (squares > bound) | (squares < 1 / bound)
-        if not bool(xp.any(extreme)):
-            return None
-        block = apply(X)
-        sizes = xp.frexp(self.as_float64(self.row_max_abs(block)))[1]
-        exponents = xp.where(extreme, sizes, 0)
-        # In two steps: the power of two for a subnormal row is out of range.
-        half = -exponents // 2
-        for part in (half, -exponents - half):
-            factors = xp.exp2(xp.astype(part, xp.float64))
-            block = self.scale_rows(block, xp.astype(factors, block.dtype))
-        with np.errstate(over="ignore"):
-            return block, xp.exp2(xp.astype(exponents, xp.float64) * power)
 
     def unit_rows(self, X, bias):
         """Return rows divided by their norms, and the norms, with an extra entry √bias.
@@ -416,7 +385,9 @@ class NumpyAlgebra(ArrayAlgebra):
         """Return the inverse of LLᵀ."""
         inverse, info = dpotri(factor, lower=1)
         if info:
-            raise np.linalg.LinAlgError("the covariance is singular.")
+            raise np.linalg.LinAlgError(
+                "the covariance is singular; increase noise, or drop duplicate rows."
+            )
         # Fill the upper triangle in place: D x D matrices take most of the memory.
         for start in range(0, len(inverse), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -442,7 +413,7 @@ class NumpyAlgebra(ArrayAlgebra):
         factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
         if info < 0:
             raise np.linalg.LinAlgError(
-                "the Gram matrix has values that are not finite; scale the input down."
+                "the Gram matrix contains NaN or infinity; scale the input down."
             )
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))

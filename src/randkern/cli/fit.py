@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,10 +17,13 @@ from randkern._extras import import_extra
 from randkern.exceptions import DeadlineWarning
 
 from . import options
-from .console import Clock, output, titled_table
+from .console import output, phase, started, titled_table
 from .options import Task, TimeLimit
 from .schedule import Schedule
 from .tables import TrialCounter, described, load
+
+if TYPE_CHECKING:
+    from ..study.deadline import Deadline
 
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE = 0.2
@@ -99,11 +102,11 @@ def command(
     # With --test, all of the data train the model that is scored.
     refit = refit and test is None
     console = output()
-    clock = Clock(time_limit)
+    deadline = started(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    with clock.phase(f"reading {data}"):
+    with phase(deadline, f"reading {data}"):
         table = load(
             data, target, task, None, test, form, groups, time, read_texts=True
         )
@@ -129,7 +132,7 @@ def command(
     }
     job = _Job(model, table, splitting, parts, summary, asked, arguments)
     with files.described_if_interrupted(), threads_for(len(table.y_train)):
-        _run(job, files, clock, console)
+        _run(job, files, deadline, console)
 
 
 def threads_for(n_rows: int) -> Any:
@@ -152,7 +155,7 @@ class _Job:
     arguments: dict[str, Any]
 
 
-def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
+def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
     from ..reporting import contents, panels
     from ..study.measure import Measurement
@@ -162,25 +165,25 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     task = job.table.task
     arguments = job.arguments
     (X, _, y, _), known, _ = job.parts
-    schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
+    schedule = Schedule.of(deadline.limit, X, is_refitted=arguments["refit"])
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
-        _fit(model, schedule.search, X, y, known, clock, doing)
+        _fit(model, schedule.search, X, y, known, deadline, doing)
     fitted = fitted_rows(model) or f"fitted to the {len(y):,} rows that train it"
     files.write_model(model, fitted)  # whatever happens to the rest
     # A fit without a search takes no longer than one with it.
     reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
 
     def in_time(seconds: float) -> bool:
-        return clock.left - reserved >= seconds
+        return deadline.left - reserved >= seconds
 
-    with clock.phase("scoring held-out rows"):
+    with phase(deadline, "scoring held-out rows"):
         evaluated = _evaluated(job, measurement, in_time)
     _print_tables(console, evaluated, task, job.metric)
     target = arguments["target"]
-    with clock.phase("importances and figures of the report"):
+    with phase(deadline, "importances and figures of the report"):
         figures = panels(evaluated, target, in_time)
-    _warn_of_late(evaluated, figures, clock.limit)
+    _warn_of_late(evaluated, figures, deadline.limit)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
     page = contents(evaluated, job.summary, title, figures, command)
@@ -188,7 +191,7 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     files.write_model(model, fitted)  # which may have stored its importances
     files.write_report(page, results)
     if arguments["refit"]:
-        fitted = _refit(model, job.table, job.splitting, clock, schedule)
+        fitted = _refit(model, job.table, job.splitting, deadline, schedule)
         files.write_model(model, fitted)
         files.write_report(page, results)
     console.print(files.outcome, soft_wrap=True)
@@ -336,14 +339,20 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
 
 
 def _fit(
-    model: Any, seconds: float, X: Any, y: Any, splitting: Any, clock: Clock, doing: str
+    model: Any,
+    seconds: float,
+    X: Any,
+    y: Any,
+    splitting: Any,
+    deadline: "Deadline",
+    doing: str,
 ) -> None:
     """Fit a model in some seconds of its time limit, which warnings name as a whole."""
     limit = model.time_limit
     model.set_params(time_limit=seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        with clock.phase(doing) as detail:
+        with phase(deadline, doing) as detail:
             if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
                 model.set_callbacks(TrialCounter(detail))
             model.fit(X, y, groups=splitting.groups, time=splitting.time)
@@ -359,7 +368,7 @@ def _fit(
 
 
 def _refit(
-    model: Any, table: Any, splitting: Any, clock: Clock, schedule: Schedule
+    model: Any, table: Any, splitting: Any, deadline: "Deadline", schedule: Schedule
 ) -> str:
     """Fit the kernels that were evaluated to all rows; say to how many.
 
@@ -372,7 +381,7 @@ def _refit(
     shares = model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
-    _fit(model, schedule.refit, X, y, splitting, clock, doing)
+    _fit(model, schedule.refit, X, y, splitting, deadline, doing)
     model.set_params(warm_start=False)
     model._importances = shares
     return fitted_rows(model) or f"fitted to all {len(y):,} rows"

@@ -120,6 +120,9 @@ class StreamedRows(TrainingData):
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
         return self._changed(partial(ArrayRows.rescaled, shift=shift, scale=scale))
 
+    def reweighted(self, factor: float) -> StreamedRows:
+        return self._changed(partial(ArrayRows.reweighted, factor=factor))
+
     def without(self, numbers: np.ndarray) -> StreamedRows:
         return self._changed(partial(ArrayRows.without, numbers=numbers))
 

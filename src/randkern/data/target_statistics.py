@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +11,14 @@ import numpy as np
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 
-# Up to this size, sums of squares of numbers, and of their inverses, are finite.
-SQUARABLE = 1e120
+# Sums of squares of targets up to this size, and down to its inverse, are accurate.
+_MAX_TARGET = 1e100
 # Sums of this small power of the weights hardly depend on the largest weights.
 _SMALL_POWER = 1 / 16
 # Centred squares below this share of all squares are rounding errors.
 _ROUNDED = 1e-26
 # Targets are far from 0 if their mean is at least this many standard deviations.
 _FAR = 8.0
-
-
-def unit_of(largest: float) -> float:
-    """Return a power of two near the largest weight: division by it is exact.
-
-    For tiny weights, it is such that its inverse times a penalty is still finite.
-    """
-    return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
-
-
-def unit_of_weights(weight: Array) -> float:
-    """Return a power of two near the largest weight, 1 for None."""
-    return unit_of(1.0 if weight is None else float(weight.max()))
 
 
 @dataclass(frozen=True)
@@ -49,8 +35,7 @@ class Moments:
         to_host = ops_of(Y).to_host
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        with np.errstate(over="ignore"):  # see TargetStatistics.target_scale
-            squares = weight @ (Y - mean) ** 2
+        squares = weight @ (Y - mean) ** 2
         # One number per target: all further computations with them are on the host.
         return cls(weight_sum, to_host(mean), to_host(squares))
 
@@ -59,24 +44,19 @@ class Moments:
         total = self.weight_sum + other.weight_sum
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.mean - self.mean
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # see TargetStatistics.target_scale
-            squares = self.squares + other.squares
-            squares = squares + self.weight_sum * share * apart**2
+        squares = self.squares + other.squares
+        squares = squares + self.weight_sum * share * apart**2
         return Moments(total, self.mean + share * apart, squares)
 
     @property
     def all_squares(self) -> np.ndarray:
         """Weighted sum of the squares of targets."""
-        with np.errstate(over="ignore"):  # see TargetStatistics.target_scale
-            return self.squares + self.weight_sum * self.mean**2
+        return self.squares + self.weight_sum * self.mean**2
 
     @property
     def are_far(self) -> np.ndarray:
         """Whether the means are many standard deviations from 0, (k,)."""
-        with np.errstate(over="ignore"):
-            return self.weight_sum * self.mean**2 > _FAR**2 * self.squares
+        return self.weight_sum * self.mean**2 > _FAR**2 * self.squares
 
 
 @dataclass(frozen=True)
@@ -133,6 +113,16 @@ class TargetStatistics:
 
     __add__ = merged
 
+    def check_sizes(self) -> None:
+        """Raise if squares of targets leave the range of floats."""
+        sizes = self.largest_target[self.largest_target > 0]
+        for size in sizes[(sizes > _MAX_TARGET) | (sizes < 1 / _MAX_TARGET)]:
+            raise ValueError(
+                f"the targets are of size {size:.3g}, whose squares leave the range of "
+                f"float64; expected sizes from {1 / _MAX_TARGET:g} to {_MAX_TARGET:g}. "
+                "Divide y by its largest absolute value."
+            )
+
     @property
     def weight_sum(self) -> float:
         return self.moments.weight_sum
@@ -146,11 +136,6 @@ class TargetStatistics:
     def target_squares(self) -> np.ndarray:
         """Weighted sums of squares about the means, (k,)."""
         return self.moments.squares
-
-    @property
-    def weight_unit(self) -> float:
-        """A power of two near the largest weight: division by it is exact."""
-        return unit_of(self.largest_weight)
 
     @property
     def usual_weight(self) -> float:
@@ -180,21 +165,12 @@ class TargetStatistics:
         return np.minimum(self.moments.all_squares, even)
 
     @property
-    def target_scale(self) -> np.ndarray:
-        """Powers of two near the largest targets if their squares overflow, else 1."""
-        largest = self.largest_target
-        usual = (largest == 0) | (largest > 1 / SQUARABLE) & (largest < SQUARABLE)
-        exponents = np.log2(np.where(usual, 1.0, largest))
-        return 2.0 ** np.floor(exponents)
-
-    @property
     def target_shift(self) -> np.ndarray:
         """The means of targets that are far from 0, compared with their spread, else 0.
 
         Subtracting them before summation saves digits; the intercept adds them back.
         """
-        far = self.moments.are_far & np.isfinite(self.target_mean)
-        return np.where(far, self.target_mean, 0.0)
+        return np.where(self.moments.are_far, self.target_mean, 0.0)
 
     @property
     def are_far(self) -> bool:

@@ -134,13 +134,21 @@ class TrainingData:
         return stacked(Y), stacked(weight)
 
     def survey(self) -> TargetStatistics:
-        """Return the statistics of targets and weights."""
+        """Return the statistics of targets and weights.
+
+        Raises a ValueError if targets are too large or too small to be squared.
+        """
         if self._statistics is None:
             self._statistics = self.reduce(target_statistics_of)
+        self._statistics.check_sizes()
         return self._statistics
 
     def rescaled(self, shift: Any, scale: Any) -> TrainingData:
         """Return the rows with targets minus shifts (k,), divided by scales (k,)."""
+        raise NotImplementedError
+
+    def reweighted(self, factor: float) -> TrainingData:
+        """Return the rows with weights times a factor."""
         raise NotImplementedError
 
     def without(self, numbers: np.ndarray) -> TrainingData:
@@ -160,15 +168,6 @@ class TrainingData:
         # Plain numbers have no device.
         numbers = tuple(shift.tolist())
         return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
-
-    def within_range(self) -> tuple[TrainingData, np.ndarray]:
-        """Return the rows with targets whose squares stay in range, and their units.
-
-        The units, (k,), are powers of two, division by which is exact; usually 1.
-        """
-        unit = self.survey().target_scale
-        usual = bool(np.all(unit == 1))
-        return (self if usual else self.rescaled(np.zeros_like(unit), unit)), unit
 
 
 class ArrayRows(TrainingData):
@@ -275,6 +274,10 @@ class ArrayRows(TrainingData):
         like = ops_of(self.Y).float64_like
         Y = (self.Y - like(shift, self.Y)) / like(scale, self.Y)
         return ArrayRows(self.X, Y, self.weight, self.start)
+
+    def reweighted(self, factor: float) -> ArrayRows:
+        weight = self.targets()[1] * factor
+        return ArrayRows(self.X, self.Y, weight, self.start)
 
     def without(self, numbers: np.ndarray) -> ArrayRows:
         used = np.ones(self.n_rows)

@@ -289,8 +289,8 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
-            f"{source}: which column is to be predicted? Pass target= (on the "
-            f"command line --target), one of {shown}"
+            f"{source}: no target column is named; pass target= (on the command line "
+            f"--target), one of {shown}"
         )
     _check_column(target, columns, source)
 
@@ -411,7 +411,7 @@ def _checked_for_task(
         (value,) = y[:1].tolist()
         if len(y) == 1:
             raise DataFileError(
-                f"{source}: one row, expected at least two to learn from"
+                f"{source}: the table has 1 row, expected at least 2; add rows"
             )
         raise DataFileError(
             f"{source}: the target {target!r} is {value!r} in all {len(y):,} rows, "

@@ -208,7 +208,7 @@ def _read_text(
             "(in Excel: CSV UTF-8)"
         ) from error
     except (csv.Error, pandas.errors.ParserError, pandas.errors.EmptyDataError) as err:
-        raise DataFileError(f"{path}: not a readable table: {err}") from err
+        raise DataFileError(f"{path}: cannot be read as a table: {err}") from err
 
 
 def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:

@@ -79,15 +79,14 @@ def hsic_test(
 
     The statistic is the estimate of HSIC by D random features of each kernel,
 
-    .. math:: \Big\| \frac{1}{n} \sum_i \varphi(x_i) \psi(y_i)^\top
-              - \bar\varphi \bar\psi^\top \Big\|_F^2,
+    .. math:: \Big\lVert \frac{1}{n} \sum_i \varphi(x_i) \psi(y_i)^\top
+              - \bar\varphi \bar\psi^\top \Big\rVert_F^2,
 
     or, with the exact kernels, :math:`\operatorname{tr}(K H L H)/n^2` with
-    :math:`H = I - 11^\top/n`. Its distribution under the hypothesis is that for
-    randomly permuted rows of Y; rows are permuted within chunks of 4,096, so that all
-    permutations are summed in the same pass, and the test has its level for all kernels
-    and numbers of rows. It takes 2 n D² operations per permutation; where n × n kernel
-    values are fewer, as those of the exact kernels, of the order of n².
+    :math:`H = I - 11^\top/n`. The p-value comes from
+    random permutations of the rows of Y within chunks of 4,096, which are summed in the
+    same pass, so the level is exact for all kernels and numbers of rows. A permutation
+    takes 2 n D² operations or, of n × n kernel values if these are fewer, about n².
 
     Parameters
     ----------
@@ -102,6 +101,7 @@ def hsic_test(
         Number of random features D of each kernel; None is the exact kernel, for
         samples in memory.
     n_permutations : int, default=200
+        Number of permutations; the smallest p-value is 1/(n_permutations + 1).
     level : float, default=0.05
         For the estimate of the power.
     random_state : int, generator or None, default=None

@@ -101,15 +101,17 @@ def mmd_test(
 
     The statistic is the unbiased estimate of MMD²,
 
-    .. math:: \frac{\|\sum_i \varphi(x_i)\|^2 - \sum_i \|\varphi(x_i)\|^2}{n (n - 1)}
-              + \frac{\|\sum_j \varphi(y_j)\|^2 - \sum_j \|\varphi(y_j)\|^2}{m (m - 1)}
+    .. math:: \frac{\lVert\sum_i \varphi(x_i)\rVert^2
+              - \sum_i \lVert\varphi(x_i)\rVert^2}{n (n - 1)}
+              + \frac{\lVert\sum_j \varphi(y_j)\rVert^2
+              - \sum_j \lVert\varphi(y_j)\rVert^2}{m (m - 1)} \\
               - \frac{2}{n m} \Big\langle \sum_i \varphi(x_i), \sum_j \varphi(y_j)
               \Big\rangle,
 
     with D random features in time linear in the number of rows, or with the exact
-    kernel. Its distribution under the hypothesis is that of random assignments of the
-    rows to samples of these sizes, so that the test has its level for every kernel and
-    number of rows. All permutations are summed in the same pass over the rows.
+    kernel. The p-value comes from random assignments of the rows to samples of these
+    sizes, so the level is exact for every kernel and number of rows. All permutations
+    are summed in the same pass over the rows.
 
     Parameters
     ----------
@@ -126,6 +128,7 @@ def mmd_test(
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel, for samples in memory.
     n_permutations : int, default=500
+        Number of random assignments; the smallest p-value is 1/(n_permutations + 1).
     level : float, default=0.05
         For the estimate of the power.
     random_state : int, generator or None, default=None

@@ -17,7 +17,9 @@ from randkern.projections import InputMap
 
 
 class ArcCosine(Leaf):
-    """The arc-cosine kernel of order n, (1/π)‖x‖ⁿ‖y‖ⁿ J_n(θ).
+    """The arc-cosine kernel, of an infinitely wide layer of steps or ReLU units.
+
+        k(x, y) = (1/π) ‖x‖ⁿ ‖y‖ⁿ J_n(θ)
 
     θ is the angle between x and y, J₀ = π − θ, J₁ = sin θ + (π − θ) cos θ and
     J₂ = 3 sin θ cos θ + (π − θ)(1 + 2 cos² θ). A feature is √2·max(0, w·x)ⁿ (a step

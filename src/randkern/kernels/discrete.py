@@ -107,7 +107,7 @@ class Linear(Leaf):
 
 
 class Categorical(Leaf):
-    """The share of columns on which two rows agree, mean_j 1[x_j = y_j].
+    """The share of columns on which two rows agree, for categories.
 
     On one column this is 1[x = y], the categorical base space of Daniely,
     Frostig, Gupta and Singer 2017, "Random features for compositional

@@ -199,8 +199,6 @@ def median_distance(
     if sample_weight is None:
         return float(np.median(distances))
     first, second = np.triu_indices(dense.shape[0], 1)
-    # Divide by a power of two, which is exact: products could overflow.
-    sample_weight = sample_weight / 2.0 ** np.frexp(sample_weight.max())[1].clip(-1000)
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
     cumulative = np.cumsum(weights[order])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gamma
 
-from randkern._validation import Rows, densify
+from randkern._random import Stream
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Modulus
@@ -16,9 +17,9 @@ from randkern.projections import ComplexNormalDistribution
 
 
 class Optical(Leaf):
-    """The kernel of optical random features |Ux|^m/√D, U complex Gaussian.
+    """The kernel of optical random features: light intensities behind a diffuser.
 
-    With cos θ = x·y/(‖x‖‖y‖),
+    A feature is |Ux|^m/√D with U complex Gaussian. With cos θ = x·y/(‖x‖‖y‖),
 
         K(x, y) = ‖x‖^m ‖y‖^m Γ(1 + m/2)² ₂F₁(−m/2, −m/2; 1; cos²θ);
 
@@ -63,6 +64,17 @@ class Optical(Leaf):
     @property
     def nonlinearity(self) -> Modulus:
         return Modulus(float(self.degree))
+
+    def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
+        self._check_leaf(X.shape[1])  # no norms with a negative bias
+        ops = ops_of(X)
+        largest = ops.largest_or_zero(ops.unit_rows(self._select(X), self.bias)[1])
+        if 0 < largest < math.sqrt(float(ops.xp.finfo(X.dtype).smallest_normal)):
+            raise ValueError(
+                f"rows of X have norms of up to {largest:.3g}, the squares of which "
+                f"underflow {X.dtype}; scale the input up (for instance with "
+                "sklearn.preprocessing.MaxAbsScaler)."
+            )
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return Optical(2 * self.degree, self.bias, columns=self.columns)._gram(X, Y)

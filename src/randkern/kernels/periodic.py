@@ -51,7 +51,9 @@ class Harmonics(Stored):
 
 
 class Periodic(Leaf):
-    """The periodic kernel Π_j exp(−2 sin²(πτ_j/P)/ℓ²), τ = x − y.
+    """The periodic kernel, for patterns that repeat with a period.
+
+        k(x, y) = Π_j exp(−2 sin²(π(x_j − y_j)/P)/ℓ²)
 
     Frequencies are independent 2πk_j/P, P(k_j = ±k) = I_k(ℓ⁻²) e^{−ℓ⁻²}, I_k a modified
     Bessel function. When P and ℓ are learned, draws are weighted by likelihood ratios.

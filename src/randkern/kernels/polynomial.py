@@ -39,7 +39,9 @@ class ComplexValue(Nonlinearity):
 
 
 class Polynomial(Leaf):
-    """The polynomial kernel, (x·y + ν)^p.
+    """The polynomial kernel, a power of the dot product.
+
+        k(x, y) = (x·y + ν)^p
 
     A draw is z(x) = Π_{i=1..p} w_i·x̃ with x̃ = (x, √ν) and entries of w_i uniform
     over the four numbers (±1 ± i)/√2; its real and imaginary parts are two columns

@@ -31,7 +31,9 @@ class ShiftedExponential(Nonlinearity):
 
 
 class Softmax(Leaf):
-    """The softmax kernel, exp(x·y/s²), with positive random features.
+    """The softmax kernel of attention, with positive random features.
+
+        k(x, y) = exp(x·y/s²)
 
     A positive feature is exp(w·x/s − ‖x‖²/(2s²)), w ~ N(0, I). Hyperbolic features use
     both w and −w, which lowers the variance. As a factor of a product the kernel uses

@@ -21,7 +21,9 @@ _DIFFERENCE_BYTES = 2**26
 
 
 class Spectral(Stationary):
-    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω drawn by a sampler.
+    """Any stationary kernel, defined by a sampler of its frequencies.
+
+    The kernel is the mean of cos(ω·(x − y)/ℓ) over the frequencies ω.
 
     Parameters
     ----------

@@ -14,10 +14,12 @@ from randkern.kernels.mixture_factors import Envelope, Wave
 
 
 class SpectralMixture(Leaf):
-    """The spectral mixture kernel Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ), τ = x − y.
+    """The spectral mixture kernel, a sum of damped waves whose frequencies are learned.
 
-    Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); its components are terms of a
-    sum, which share the columns. A Gaussian process learns all three
+        k(x, y) = Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ)
+
+    with τ = x − y. Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); its components are
+    terms of a sum, which share the columns. A Gaussian process learns all three
     (entries of `means` that are 0 stay 0).
 
     Parameters

@@ -149,9 +149,11 @@ class Stationary(Leaf):
 
 
 class Gaussian(Stationary):
-    """The Gaussian kernel, exp(−‖x − y‖²/(2ℓ²)); ω ~ N(0, ℓ⁻²I).
+    """The Gaussian kernel, also called RBF or squared exponential: smooth functions.
 
-    Also called RBF (radial basis function) or squared exponential kernel.
+        k(x, y) = exp(−‖x − y‖²/(2ℓ²))
+
+    RBF is short for radial basis function. Frequencies are drawn from N(0, ℓ⁻²I).
 
     Parameters
     ----------
@@ -182,9 +184,12 @@ class Gaussian(Stationary):
 
 
 class Laplacian(Stationary):
-    """The L1 Laplacian kernel, exp(−‖x − y‖₁/ℓ); ω_j ~ Cauchy(0, 1/ℓ).
+    """The Laplacian kernel of the L1 distance, for functions with kinks.
 
-    The distance is the sum of absolute differences. Several packages use the same
+        k(x, y) = exp(−‖x − y‖₁/ℓ)
+
+    The distance is the sum of absolute differences; frequencies are drawn from Cauchy's
+    distribution of scale 1/ℓ. Several packages use the same
     name for the Euclidean distance, which is ``Matern(nu=0.5)`` here.
 
     Parameters
@@ -223,7 +228,11 @@ class Laplacian(Stationary):
 
 
 class Cauchy(Stationary):
-    """The Cauchy kernel, Π_j 1/(1 + (x_j − y_j)²/ℓ_j²); ω_j ~ Laplace(0, 1/ℓ_j).
+    """The Cauchy kernel, a product over columns with tails that fall slowly.
+
+        k(x, y) = Π_j 1/(1 + (x_j − y_j)²/ℓ_j²)
+
+    Frequencies ω_j are drawn from Laplace's distribution of scale 1/ℓ_j.
 
     Parameters
     ----------
@@ -258,11 +267,13 @@ class Cauchy(Stationary):
 
 
 class Matern(Stationary):
-    """The Matérn kernel of smoothness ν on the Euclidean distance r = ‖x − y‖/ℓ.
+    """The Matérn kernel, for functions less smooth than with the Gaussian kernel.
 
-    K = 2^{1−ν}/Γ(ν)·(√(2ν) r)^ν·K_ν(√(2ν) r), K_ν the modified Bessel function.
-    Frequencies are (1/ℓ)·z·√(2ν/χ²_{2ν}) with z ~ N(0, I): a multivariate t
-    with 2ν degrees of freedom, one χ² per frequency.
+        k(x, y) = 2^{1−ν}/Γ(ν) · (√(2ν) r)^ν · K_ν(√(2ν) r)
+
+    Here r = ‖x − y‖/ℓ is the Euclidean distance, ν the smoothness, and K_ν the modified
+    Bessel function. Frequencies are (1/ℓ)·z·√(2ν/χ²_{2ν}) with z ~ N(0, I): a
+    multivariate t with 2ν degrees of freedom, one χ² per frequency.
 
     Parameters
     ----------
@@ -313,7 +324,9 @@ class Matern(Stationary):
 
 
 class RationalQuadratic(Stationary):
-    """The rational quadratic kernel, (1 + ‖x − y‖²/(2αℓ²))^{−α}.
+    """The rational quadratic kernel, a mixture of Gaussian kernels over lengthscales.
+
+        k(x, y) = (1 + ‖x − y‖²/(2αℓ²))^{−α}
 
     Frequencies are √g·z/ℓ with z ~ N(0, I) and one g ~ Gamma(α, 1/α) per
     frequency.

@@ -61,13 +61,12 @@ class StandardisedMap:
         return map(self, rows.blocks(block))
 
 
-def _column_statistics(
-    rows: TrainingData, shift: np.ndarray, unit: np.ndarray
-) -> TargetStatistics:
-    """Return the statistics of columns, minus shifts and divided by units."""
-    mapped = StandardisedMap(shift, 1.0 / unit, np.ones(len(unit)))
+def _column_statistics(rows: TrainingData, shift: np.ndarray) -> TargetStatistics:
+    """Return the statistics of columns minus shifts."""
+    ones = np.ones(len(shift))
+    mapped = StandardisedMap(shift, ones, ones)
     blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
-    return TargetStatistics.of(blocks, len(unit))
+    return TargetStatistics.of(blocks, len(shift))
 
 
 def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
@@ -81,11 +80,11 @@ def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
 
 
 def _equations_of(
-    rows: TrainingData, mapped: StandardisedMap, plan: Plan, unit: float
+    rows: TrainingData, mapped: StandardisedMap, plan: Plan
 ) -> NormalEquations:
     """Return the normal equations of features of transformed rows."""
     like = ops_of(rows.like).as_float64(rows.like)
-    total = NormalEquations.empty(plan.n_components, rows.n_targets, unit, like)
+    total = NormalEquations.empty(plan.n_components, rows.n_targets, like)
     for block in mapped.blocks(rows):
         total.add(plan, block.X, block.Y, block.weight)
     return total
@@ -98,23 +97,23 @@ def standardised(
 
     Columns that equal the reference row everywhere are constant and become 0.
     """
-    unit = np.ones(len(reference))
-    statistics = rows.reduce(_column_statistics, reference, unit)
-    if np.any(statistics.target_scale != 1):  # squares overflow
-        unit = statistics.target_scale
-        statistics = rows.reduce(_column_statistics, reference, unit)
+    with np.errstate(over="ignore"):
+        statistics = rows.reduce(_column_statistics, reference)
+    if not np.isfinite(statistics.target_squares).all():
+        raise ValueError(
+            f"entries of X differ by up to {statistics.largest_target.max():.3g}, the "
+            "square of which overflows float64; scale the input down, for instance "
+            "with sklearn.preprocessing.MaxAbsScaler."
+        )
     deviation = np.sqrt(statistics.target_squares / statistics.weight_sum)
     varies = (statistics.largest_target > 0) & (deviation > 0)
-    scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0) / unit
-    with np.errstate(over="ignore"):
-        variances = (unit * deviation) ** 2
-    shift = reference + unit * statistics.target_mean
-    return StandardisedMap(shift, scale, np.ones(len(unit))), variances
+    scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
+    shift = reference + statistics.target_mean
+    return StandardisedMap(shift, scale, np.ones(len(scale))), deviation**2
 
 
 def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
     """Return rows with centred targets of total variance 1, and whether they vary."""
-    rows, _ = rows.within_range()
     statistics = rows.survey()
     squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
     deviation = np.sqrt(squares / statistics.weight_sum)
@@ -141,8 +140,7 @@ class GradientRidge:
 
     @cached_property
     def _equations(self) -> NormalEquations:
-        unit = self.rows.survey().weight_unit
-        return self.rows.reduce(_equations_of, self.mapped, self.plan, unit)
+        return self.rows.reduce(_equations_of, self.mapped, self.plan)
 
     @cached_property
     def _gram(self) -> Array:

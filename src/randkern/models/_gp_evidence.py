@@ -73,7 +73,6 @@ def size_of(weight: Any, precisions: bool) -> np.ndarray:
 def posterior_sums(
     rows: TrainingData,
     plan: Plan,
-    weight_unit: float,
     precisions: bool = False,
     single: bool = False,
 ) -> tuple[NormalEquations, float, np.ndarray]:
@@ -84,7 +83,7 @@ def posterior_sums(
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
-    total = NormalEquations.empty(D, k, weight_unit, like)
+    total = NormalEquations.empty(D, k, like)
     squares = 0.0
     size = np.zeros(2)
     for block in rows.blocks(SUMMED_ROWS):
@@ -170,17 +169,15 @@ class FeaturePosterior(WeightPosterior):
     ) -> FeaturePosterior:
         """Return the posterior given :func:`posterior_sums`, which are overwritten."""
         statistics, target_squares, size = sums
-        unit = statistics.weight_unit or 1.0
-        shift = noise / unit
         scale = float(statistics.gram.diagonal().mean())
-        mean, factor = _solved(statistics.gram, shift, scale, statistics.cross, noise)
+        mean, factor = _solved(statistics.gram, noise, scale, statistics.cross, noise)
         D, k = mean.shape
         determinant = ops_of(factor).algebra.log_determinant(factor)
-        determinant -= D * math.log(shift)
+        determinant -= D * math.log(noise)
         # The sums are in float64, and so is their difference.
-        quadratic = target_squares / unit - float((mean * statistics.cross).sum())
-        quadratic = max(quadratic, 0.0) / shift
-        factor /= math.sqrt(shift)
+        quadratic = target_squares - float((mean * statistics.cross).sum())
+        quadratic = max(quadratic, 0.0) / noise
+        factor /= math.sqrt(noise)
         return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
 
     def updated(
@@ -352,15 +349,14 @@ class Spectrum:
         cls, statistics: NormalEquations, target_squares: float, size: float
     ) -> Spectrum:
         """Return the spectrum of normal equations, which are overwritten."""
-        unit = statistics.weight_unit or 1.0
         values, squares = _coordinates(mirror_upper(statistics.gram), statistics.cross)
         # Smaller ones are rounding errors.
         is_large = values > len(values) * np.finfo(float).eps * values.max()
         values, squares = values[is_large], squares[is_large]
-        squares = unit * squares / values
+        squares = squares / values
         rest = max(target_squares - float(squares.sum()), 0.0)
         n_targets = statistics.cross.shape[1]
-        return cls(unit * values, squares, rest, n_targets, size)
+        return cls(values, squares, rest, n_targets, size)
 
     def negative(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         """Return minus the value and its slope in (log s, log σ²)."""
@@ -545,7 +541,7 @@ class Evidence(LikelihoodOfRows):
             return Spectrum.of_rows(K, rows.Y, self._weight, size)
         plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
         # In double precision: the best noise may be small.
-        statistics, squares, _ = posterior_sums(rows, plan, rows.survey().weight_unit)
+        statistics, squares, _ = posterior_sums(rows, plan)
         return Spectrum.of_features(statistics, squares, size)
 
     @property
@@ -563,8 +559,7 @@ class Evidence(LikelihoodOfRows):
         weight = self._weight
         out = np.zeros(hyper.size + 1)
         single = self._is_single(hyper.kernel, noise)
-        unit = rows.survey().weight_unit
-        statistics, squares, _ = posterior_sums(rows, plan, unit, single=single)
+        statistics, squares, _ = posterior_sums(rows, plan, single=single)
         posterior = FeaturePosterior.of((statistics, squares, self._size), noise)
         if not gradient:
             return posterior.evidence, out

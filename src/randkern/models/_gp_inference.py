@@ -124,7 +124,6 @@ class Conjugate(Inference):
     """
 
     noise: float
-    weight_unit: float
     precisions: bool
     is_fitc: bool
     scale_range: float = _RANGE_OF_TARGETS
@@ -162,7 +161,6 @@ class Conjugate(Inference):
     ) -> Posteriors:
         kernel = process.kernel_
         plan = process.plan_
-        unit = self.weight_unit
         if plan is None:
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
@@ -171,8 +169,7 @@ class Conjugate(Inference):
             return Posteriors([exact], sample.X)
         if self.is_fitc:
             rows = fitc_rows(rows.as_arrays(), kernel, plan, self.noise)
-            unit = rows.survey().weight_unit
-        sums = rows.reduce(posterior_sums, plan, unit, self.has_precisions)
+        sums = rows.reduce(posterior_sums, plan, self.has_precisions)
         return Posteriors([FeaturePosterior.of(sums, self.noise)])
 
     @property
@@ -321,26 +318,20 @@ def _of_features(
     return Posteriors(of_functions)
 
 
-def regression_inference(
-    model: Any, rows: TrainingData, unit: float, stream: Stream
-) -> Inference:
-    """Return the inference of a regressor, for rows in units of the fit.
-
-    `unit` is that of their weights.
-    """
+def regression_inference(model: Any, rows: TrainingData, stream: Stream) -> Inference:
+    """Return the inference of a regressor, for rows in units of the fit."""
     noise = float(model.noise)
     counted = model.weights == "counts"
     if model.n_neighbors is not None:
         return Nearest(
             noise,
-            unit,
             not counted,
             is_fitc=False,
             n_neighbors=int(model.n_neighbors),
             stream=stream.child("neighbors"),
         )
     if model.likelihood == "gaussian":
-        return Conjugate(noise, unit, not counted, model.correction == "fitc")
+        return Conjugate(noise, not counted, model.correction == "fitc")
     likelihood = likelihood_of(
         model.likelihood, rows, noise, counted=counted, normalized=model.normalize_y
     )

@@ -103,17 +103,9 @@ def units_of(
     mean = np.zeros_like(survey.target_mean)
     scale = np.ones_like(survey.target_mean)
     if normalize:
-        unit = survey.target_scale
-        if np.any(unit != 1):
-            survey = rows.rescaled(np.zeros_like(unit), unit).survey()
-        mean = survey.target_mean * unit
+        mean = survey.target_mean
         deviation = np.sqrt(survey.target_squares / survey.weight_sum)
-        scale = np.where(deviation > 0, deviation, 1.0) * unit
-    elif np.any(survey.target_scale != 1):
-        raise ValueError(
-            f"the targets are of size {survey.largest_target.max():.3g}, whose squares "
-            "overflow or underflow as variances; set normalize_y=True, or rescale y."
-        )
+        scale = np.where(deviation > 0, deviation, 1.0)
     elif center:
         mean = survey.target_mean
     return tuple(mean.tolist()), tuple(scale.tolist())
@@ -238,7 +230,10 @@ def noise_of_new_rows(model: Any, include_noise: Any, X: Any) -> Any:
         )
     weight: Any = check_weights(include_noise, validate_rows(model, X, reset=False))
     if not bool((weight > 0).all()):
-        raise ValueError("weights of new rows must be positive.")
+        raise ValueError(
+            f"include_noise has the weight {float(weight.min()):.3g}, expected "
+            "positive weights of new rows; pass only rows of positive weight."
+        )
     return model.noise_ / weight
 
 

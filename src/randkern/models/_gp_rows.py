@@ -21,8 +21,6 @@ _SAMPLE_BYTES = 64 * 10**6
 # largest number of those whose likelihood on features is maximised next.
 FIRST_ROWS = 300
 _MIDDLE_ROWS = (500, 1000)
-# Largest weight: weights are multiplied by squares of targets.
-_LARGEST_WEIGHT = 1e60
 
 
 def learning_rows(
@@ -58,13 +56,6 @@ def learning_rows(
         X = X[positive]
         Y = Y[positive]
         weight = weight[positive]
-    if weight is not None:
-        largest = ops.largest_or_zero(weight)
-        if largest > _LARGEST_WEIGHT:
-            raise ValueError(
-                "a row of weight w counts as w rows, got a sample_weight of "
-                f"{largest:.3g}; divide the weights so that a usual row has about 1."
-            )
     if len(Y) == 0:
         raise ValueError(
             "no sampled row has a positive weight; remove rows with sample_weight 0."

@@ -32,7 +32,7 @@ from randkern.models.feature_matrix import FeatureMatrix, combined, products
 from randkern.models.memory import SIGNED_ROWS
 
 # The weight σ of the first iteration, the factor by which it grows, and its bound.
-_FIRST_WEIGHT = 10.0
+FIRST_WEIGHT = 10.0
 _GROWTH = 10.0
 _MAX_WEIGHT = 1e10
 # It does not grow after an iteration of this many steps.
@@ -82,7 +82,7 @@ def solve_box(
     target: Any = 1.0,
     tube: float = 0.0,
     lower: np.ndarray | None = None,
-    first_weight: float = _FIRST_WEIGHT,
+    first_weight: float = FIRST_WEIGHT,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 

@@ -109,9 +109,7 @@ class KernelRidge(RidgeModel):
     def _fit_normal_equations(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
-        # For arrays, the unit is that of the largest weight.
-        unit = None if rows.in_memory else rows.survey().weight_unit
-        statistics = rows.reduce(normal_equations_of, self._plan, unit)
+        statistics = rows.reduce(normal_equations_of, self._plan)
         solved = self._store_solution_of(statistics, overwrite=True)
         sample = self._sample_left_out(rows)
         residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
@@ -163,10 +161,7 @@ class KernelRidge(RidgeModel):
     def _fit_iteratively(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
-        """Solve for weights without forming a matrix.
-
-        Targets are rescaled if their squares leave the range of floats.
-        """
+        """Solve for weights without forming a matrix."""
         if self.plan_ is None:
             self.X_fit_ = rows.as_arrays().X
         checkpoint = None
@@ -177,16 +172,7 @@ class KernelRidge(RidgeModel):
                 identity={"sums": rows.reduce(sums_of_rows)},
                 tolerances={"sums": SAME_SUMS},
             )
-        rows, scale = rows.within_range()
-
-        def rescaled(numbers: Any) -> Any:
-            return numbers * ops_of(numbers).float64_like(scale, numbers)
-
-        def weights_of(value: Any) -> tuple[Any, Any]:
-            weights, intercept = system.operator.weights_of(value)
-            return rescaled(weights), rescaled(intercept)
-
-        report.begin(lambda value: self._fitted(*weights_of(value)))
+        report.begin(lambda value: self._fitted(*system.operator.weights_of(value)))
         ridge = IterativeRidge(
             self.kernel_,
             self.plan_,
@@ -205,9 +191,10 @@ class KernelRidge(RidgeModel):
         residuals = system.left_out_residuals(solution)
         if residuals is not None:
             sample = system.probed.sample
-            Y = rescaled(sample.rows.Y)
-            self._store_residuals(sample.numbers, Y, rescaled(residuals), sample.weight)
-        weights, intercept = weights_of(solution.value)
+            self._store_residuals(
+                sample.numbers, sample.rows.Y, residuals, sample.weight
+            )
+        weights, intercept = system.operator.weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)
 

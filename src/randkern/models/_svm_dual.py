@@ -9,10 +9,9 @@ and D ≤ P with equality at the solution: the difference is the stopping criter
 
 Newton's method is that of :mod:`randkern.models._margin_newton`.
 
-An intercept b makes Σ_i α_i y_i = 0 a constraint of the dual. The method of multipliers
-meets it, too: the features have a last column of ones, whose weight v = Σ_i α_i y_i is
-penalised like the others; for the targets 1 − y_i b in place of 1 the solution has the
-intercept b + v, which is the next b, and v tends to 0.
+An intercept b makes Σ_i α_i y_i = 0 a constraint of the dual, which is met as in
+:mod:`randkern.models._margin_intercept`, also by coordinate descent: for the margins
+1 − y_i b in place of 1 it moves b by the weight of a column of ones.
 
 If the features of all rows do not fit in memory, coordinate descent works on rows that
 violate the conditions of optimality; a pass over all rows, whose features are
@@ -32,7 +31,8 @@ from randkern._validation import is_tensor
 from randkern._warnings import warn
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
-from randkern.models._margin_newton import MAX_FREE, solve_box
+from randkern.models._margin_intercept import solve_with_intercept
+from randkern.models._margin_newton import MAX_FREE, DualSolution, solve_box
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     add_combinations,
@@ -41,8 +41,6 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import MIN_BLOCK_ROWS, newton_bytes
 
-# Largest number of intercepts.
-_MAX_SHIFTS = 100
 # The first tolerance of coordinate descent on gradients.
 _FIRST_TOLERANCE = 0.1
 # Later ones, as a share of the largest gradient that remains.
@@ -59,8 +57,10 @@ _ROUNDING = 4.0
 # seconds, is tried after this round, and again after that times a factor.
 _NEWTON_ROUND = 4
 _NEWTON_INTERVAL_GROWTH = 4
-# The gap that it aims at.
+# The gap that it aims at, and the first gap with an intercept, as a share of the error
+# that is due to the intercept.
 _NEWTON_TOL = 1e-12
+_GAP_SHARE = 0.1
 # It also ends each descent if the features have at most this many entries; with more,
 # it would take longer than the descent.
 _FEW_ENTRIES = 2 * 10**7
@@ -117,11 +117,7 @@ class SVMDual:
         """
         if is_tensor(self.signs):
             self._update(self.weights)
-            for _ in range(_MAX_SHIFTS):
-                self.n_rounds += self._polish_by_newton(report)
-                if self.is_stopped or self._is_settled(tol):
-                    break
-                self._move_intercepts()
+            self.n_rounds = self._polish_by_newton(report)
         else:
             self._descend(tol, max_iter, stream.generator(), report)
         if is_tensor(self.signs):
@@ -185,9 +181,11 @@ class SVMDual:
         return bool((self._excess <= tol + self._rounding).all())
 
     def _move_intercepts(self) -> None:
-        """Move on to the next intercepts."""
-        self.intercepts_before = self.intercept
-        self.targets = 1 - self.signs * self.intercepts_before
+        """Move on to the next intercepts of the margins that are solved well enough."""
+        is_solved = self.gap <= self._excess
+        self.intercepts_before = self.ops.xp.where(
+            is_solved, self.intercept, self.intercepts_before
+        )
         self._update(self.weights)
 
     def _update(self, weights: np.ndarray) -> None:
@@ -197,6 +195,7 @@ class SVMDual:
         scores, self._longest = scores_of(self.features, weights)
         squares = ops.algebra.column_products(weights.T, weights.T)
         self._margins = self.signs * scores
+        self.targets = 1 - self.signs * self.intercepts_before
         missing = (self.targets - self._margins).clip(0.0)
         objective = 0.5 * squares + self.upper @ missing
         if not ops.is_finite(objective):
@@ -255,7 +254,7 @@ class SVMDual:
             self.is_stopped = report(self.n_rounds)
             if self.is_stopped or self._is_solved(tol):
                 break
-            if not self._is_settled(tol) and self.gap.max() <= self._excess.max():
+            if not self._is_settled(tol) and (self.gap <= self._excess).any():
                 self._move_intercepts()
                 n_same, newton_round = 0, first_newton_round
             errors = self._errors()
@@ -349,17 +348,36 @@ class SVMDual:
         n_steps = 0
         if len(usable) < len(self.upper):
             features = features.part(usable)
-        for t, gap in enumerate(self.gap):
+        for t, gap in enumerate(self.gap + self._excess):
             if gap <= _NEWTON_TOL:
                 continue
             signs, start = self.signs[usable, t], self.alpha[usable, t]
-            target = self.targets[usable, t]
-            solution = solve_box(
-                features, signs, upper, _NEWTON_TOL, self._longest, start, target
-            )
+            if self.has_intercept:
+                with_intercept = solve_with_intercept(
+                    features,
+                    signs,
+                    upper * signs.clip(max=0.0),
+                    upper * signs.clip(0.0),
+                    _NEWTON_TOL,
+                    start=start * signs,
+                    shift=float(self.intercepts_before[t]),
+                    first_gap=_GAP_SHARE * float(self._excess[t]),
+                )
+                solution = DualSolution(
+                    with_intercept.alpha * signs,
+                    with_intercept.gap,
+                    with_intercept.n_steps,
+                )
+                shift = with_intercept.shift
+            else:
+                solution = solve_box(
+                    features, signs, upper, _NEWTON_TOL, self._longest, start
+                )
+                shift = 0.0
             n_steps = max(n_steps, solution.n_steps)
             if solution.gap < gap:
                 self.alpha[usable, t] = solution.alpha
+                self.intercepts_before[t] = shift
             self.is_stopped = report(t + 1)
             if self.is_stopped:
                 break

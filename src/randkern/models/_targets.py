@@ -172,8 +172,7 @@ def read_labels(y: Any) -> Any:
         "torch.uint64",
     ):
         raise TypeError(
-            f"y is a tensor of type {y.dtype}, which PyTorch cannot sort; pass "
-            "y.to(torch.int64)."
+            f"y has dtype {y.dtype}, which PyTorch cannot sort; pass y.to(torch.int64)."
         )
     return y
 

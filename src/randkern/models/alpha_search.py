@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
-from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
@@ -192,10 +191,8 @@ class PrimalSearch:
         return PrimalPath.of(statistics, self.alphas, fit_intercept=self.fit_intercept)
 
     def _statistics(self, rows: ArrayRows) -> NormalEquations:
-        # The same unit for all folds, as they are added.
-        unit = unit_of_weights(self.rows.weight)
         D, k = self.plan.n_components, rows.n_targets
-        out = NormalEquations.empty(D, k, unit, rows.X)
+        out = NormalEquations.empty(D, k, rows.X)
         out.add(self.plan, rows.X, rows.Y, rows.weight)
         return out
 

@@ -19,7 +19,6 @@ import numpy as np
 from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
@@ -58,8 +57,6 @@ class DualSystem:
 
     # The upper triangle of the matrix, (n, n).
     gram: Array
-    # A power of two: weights, and the penalty, are divided by it.
-    unit: float
     # √w_i and the normalised weights, (n,).
     root: Array
     share: Array
@@ -77,8 +74,7 @@ class DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
         n = len(gram)
         ops = ops_of(gram)
-        unit = unit_of_weights(weight)
-        relative = ops.float64_ones(n, gram) if weight is None else weight / unit
+        relative = ops.float64_ones(n, gram) if weight is None else weight
         root = relative**0.5
         share = relative / max(float(relative.sum()), np.finfo(float).tiny)
         means = ops.float64_zeros(n, gram)
@@ -93,7 +89,7 @@ class DualSystem:
             for rows in row_blocks(n, GRAM_TILE):
                 gram[rows] *= root[rows, None] * root
         right = root[:, None] * (Y - target_mean)
-        return cls(gram, unit, root, share, right, means, target_mean, fit_intercept)
+        return cls(gram, root, share, right, means, target_mean, fit_intercept)
 
     def weights_of(self, solved: Array) -> tuple[Any, Any]:
         """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
@@ -117,9 +113,11 @@ def factorise_dual(
     Only the upper triangle of the Gram matrix is read; it is **overwritten**.
     """
     scale = float(gram.diagonal().mean())
+    if sample_weight is not None:
+        scale *= float(sample_weight.max())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept=fit_intercept)
     solver = Cholesky(first_jitter=2.0**-26)
-    state = solver.init(gram, alpha / system.unit, scale)
+    state = solver.init(gram, alpha, scale)
     return system, state, solver.solve(state, system.right)
 
 
@@ -143,7 +141,7 @@ def solve_dual(
     system, state, solution = factorise_dual(
         gram, Y, sample_weight, alpha, fit_intercept=fit_intercept
     )
-    shift = alpha / system.unit
+    shift = alpha
     diagonal = state.inverse_diagonal(left_out)
     if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
         shifted = max(shift + state.jitter, np.finfo(float).tiny)

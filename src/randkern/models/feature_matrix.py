@@ -100,10 +100,9 @@ class FeatureMatrix:
 
     `cache_bytes` is the memory for features; with `precise` they are float64, whatever
     the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
-    Weights of blocks are divided by `weight_unit`. `block_rows` rows are computed at a
-    time; by default, as many as take no more memory than the cache. The `width` is the
-    number of components plus padding with zeros, and `like` an array in the dtype and
-    on the device of the features.
+    `block_rows` rows are computed at a time; by default, as many as take no more memory
+    than the cache. The `width` is the number of components plus padding with zeros, and
+    `like` an array in the dtype and on the device of the features.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class FeatureMatrix:
         cache_bytes: int = 0,
         precise: bool = False,
         compress: bool = False,
-        weight_unit: float = 1.0,
         block_rows: int | None = None,
     ):
         self.plan = plan
@@ -121,7 +119,6 @@ class FeatureMatrix:
         self.cache_bytes = cache_bytes
         self.precise = precise
         self.compress = compress
-        self.weight_unit = weight_unit
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows = rows.n_rows
         self.n_targets = rows.n_targets
@@ -210,8 +207,7 @@ class FeatureMatrix:
         for block in rows.blocks(len(buffer), start):
             values = buffer[: block.n_rows]
             self._evaluate(block.X, values)
-            weight = None if block.weight is None else block.weight / self.weight_unit
-            yield FeatureBlock(block.rows, values, None, block.Y, weight)
+            yield FeatureBlock(block.rows, values, None, block.Y, block.weight)
 
     def padded(self, weights: Array) -> Any:
         """Return weights (k, D) padded to (k, width), on the device of the features."""
@@ -262,8 +258,7 @@ class FeatureMatrix:
         cache = self._cache
         if cache is None or cache.rows.stop < self.n_rows:
             block = self.rows.take(numbers)
-            weight = None if block.weight is None else block.weight / self.weight_unit
-            return lambda columns: evaluate(self.plan, block.X, columns), weight
+            return lambda columns: evaluate(self.plan, block.X, columns), block.weight
         take = self._ops.take
         scales = None if cache.scales is None else cache.scales[numbers, None]
 
@@ -289,7 +284,6 @@ class FeatureMatrix:
             self.rows.cache_share(self.cache_bytes),
             self.precise,
             False,  # in 16 bits
-            self.weight_unit,
             # Workers may compute on devices, where other block sizes are best.
             self.block_rows if is_tensor(self.like) else None,
         )

@@ -364,12 +364,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             else None,
         )
         limit = self._memory_for(rows)
-        unit = rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
         self._draw(*sample, stream, kernel)
         self.intercept_ = 0.0
-        self._inference = regression_inference(self, rows, unit, stream)
+        self._inference = regression_inference(self, rows, stream)
         self._infer(rows, sample, stream, limit, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])

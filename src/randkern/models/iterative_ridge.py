@@ -114,7 +114,7 @@ class System(ABC):
 
     def init(self) -> Any:
         """Return the state of the solver."""
-        return self.solver.init(self.operator, self.alpha / self.operator.weight_unit)
+        return self.solver.init(self.operator, self.alpha)
 
     @abstractmethod
     def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
@@ -210,8 +210,7 @@ class IterativeRidge:
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        unit = rows.survey().weight_unit
-        return ProbedRows.of(rows, self.labelled, unit, generator)
+        return ProbedRows.of(rows, self.labelled, generator)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
@@ -233,18 +232,16 @@ class IterativeRidge:
             plan.raw,
             self.limit - fixed,
             compress=solver.is_coarse,
-            weight_unit=statistics.weight_unit,
             block_rows=at_once,
         )
         center = self.fit_intercept
         operator, rhs = FeatureOperator.with_right_hand_side(
             features, plan, statistics, self.stream, center=center
         )
-        unit = operator.weight_unit
         loss = Loss(
             operator.loss_without_features,
-            spread=statistics.spread / unit,
-            cap=_loss_cap(statistics, center) / unit,
+            spread=statistics.spread,
+            cap=_loss_cap(statistics, center),
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
@@ -281,12 +278,14 @@ class IterativeRidge:
                 "cluster or on several devices; use solver='pcg'."
             )
         needed, at_once = operator_memory(self.plan, rows, solver, self.limit)
+        # Solvers of batches count rows of the largest weight.
+        unit = rows.survey().largest_weight
+        if unit != 1:
+            rows = rows.reweighted(1 / unit)
         probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
-        features = FeatureMatrix(
-            rows, self.plan, weight_unit=statistics.weight_unit, block_rows=at_once
-        )
+        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
         if self.fit_intercept:
             operator, _ = FeatureBatches.with_right_hand_side(
                 features, self.plan, statistics, self.stream, center=True
@@ -294,7 +293,7 @@ class IterativeRidge:
         else:
             operator = FeatureBatches(features, self.plan, statistics, self.stream)
         operator.spare_bytes = self.limit - needed
-        return BatchSystem(solver, operator, self.alpha, probed)
+        return BatchSystem(solver, operator, self.alpha / unit, probed)
 
     def _dual_system(
         self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
@@ -334,7 +333,7 @@ class IterativeRidge:
             probed,
             operator.right_hand_side(),
             companions=operator.probes(probed),
-            sizes=np.sqrt(sizes / operator.weight_unit),
+            sizes=np.sqrt(sizes),
         )
 
 
@@ -355,24 +354,24 @@ class StreamingFit:
         self._plan = plan
         self._stream = stream
         self._solver = solver
-        batches = self._batches(rows, rows.survey())
-        self._unit = batches.weight_unit
-        self._state = solver.init(batches, alpha / self._unit)
+        # Weights have the unit of the first batch, with one row of the largest weight.
+        self._unit = rows.survey().largest_weight or 1.0
+        self._state = solver.init(self._batches(rows), alpha / self._unit)
         self._state.weight_sum = 0.0
 
-    def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
-        features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
-        return FeatureBatches(features, self._plan, statistics, self._stream)
+    def _batches(self, rows: ArrayRows) -> FeatureBatches:
+        if self._unit != 1:
+            rows = rows.reweighted(1 / self._unit)
+        features = FeatureMatrix(rows, self._plan)
+        return FeatureBatches(features, self._plan, rows.survey(), self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""
-        statistics = rows.survey()
-        # Weights have the unit of the first batch.
-        statistics = replace(statistics, largest_weight=self._unit)
+        batches = self._batches(rows)
         fit = copy.copy(self)
-        total = self._state.weight_sum + statistics.weight_sum / self._unit
+        total = self._state.weight_sum + batches.weight_sum
         fit._state = replace(self._state, weight_sum=total)
-        return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
+        return fit, self._solver.advance(fit._state, batches)
 
 
 def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:

@@ -29,7 +29,7 @@ from randkern.data.training_data import ArrayRows, TrainingData
 # Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
 MAX_LEFT_OUT = 500
 # The variance of an estimated H_ii is at most about this share of H_ii ...
-_PROBE_VARIANCE = 0.02
+_PROBE_VARIANCE = 0.05
 # ... unless that takes more probes.
 _MAX_PROBES = 8
 # Smaller weights, relative to the largest, are raised to this one in probes.
@@ -239,7 +239,6 @@ class ProbedRows:
         cls,
         rows: TrainingData,
         labelled: bool,
-        weight_unit: float,
         generator: np.random.Generator,
     ) -> ProbedRows:
         """Draw rows and their probes.
@@ -257,8 +256,8 @@ class ProbedRows:
         signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
         probes = ops_of(sample.Y).float64_like(signs, sample.Y)
         if sample.weight is not None:
-            relative = (sample.weight / weight_unit).clip(min=_MIN_WEIGHT)
-            probes = probes / relative[:, None] ** 0.5
+            least = _MIN_WEIGHT * rows.survey().largest_weight
+            probes = probes / sample.weight.clip(min=least)[:, None] ** 0.5
         return cls(left_out, probes, rows.n_rows)
 
     def left_out_residuals(self, fitted: Any, fitted_probes: Any) -> Any:

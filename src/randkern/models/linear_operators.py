@@ -34,10 +34,10 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards. `features` are the raw
-    columns of `plan`, whose features z are, with weights in the unit of the statistics.
-    `feature_sum` is Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The
-    stream seeds the sample of rows behind the preconditioner.
+    Arrays of D rows are on the device of sums over shards. z are the features of the
+    plan; `features` are these, or the raw columns of the plan. `feature_sum` is
+    Σ w_i z_i, (D,), and z̄ its share of Σ w_i; without it, z̄ is 0. The stream seeds the
+    sample of rows behind the preconditioner.
     """
 
     def __init__(
@@ -57,8 +57,7 @@ class FeatureOperator:
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
-        self.weight_unit = statistics.weight_unit
-        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.weight_sum = statistics.weight_sum
         self.size = plan.n_components
         self.n_targets = features.n_targets
         # The means ȳ that are subtracted from the targets, (k,).
@@ -68,7 +67,7 @@ class FeatureOperator:
         if not self.center:
             squares = statistics.moments.all_squares
             self.means = np.zeros_like(self.means)
-        self.loss_without_features = squares / self.weight_unit
+        self.loss_without_features = squares
 
     @classmethod
     def with_right_hand_side(
@@ -86,7 +85,7 @@ class FeatureOperator:
         """
         means = statistics.target_mean
         cross = features.reduce(_cross, means if center else np.zeros_like(means))
-        cross = plan.solve(cross.T)
+        cross = _solved(features, plan, cross.T)
         ops = ops_of(cross)
         feature_sum = ops.copy(cross[:, -1]) if center else None
         operator = cls(features, plan, statistics, stream, feature_sum)
@@ -110,7 +109,7 @@ class FeatureOperator:
     def _weighted(self, probed: ProbedRows) -> Array:
         if probed.sample.rows.weight is None:
             return probed.probes
-        return probed.probes * (probed.sample.rows.weight / self.weight_unit)[:, None]
+        return probed.probes * probed.sample.rows.weight[:, None]
 
     def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
@@ -153,7 +152,8 @@ class FeatureOperator:
             size = size * scale
         # Products are computed in the dtype of the features: send no more than that.
         right = ops.asarray(right.T, self.features.like)
-        out = ops.contiguous(self.plan.solve(self.features.reduce(_product, right).T))
+        product = self.features.reduce(_product, right).T
+        out = ops.contiguous(_solved(self.features, self.plan, product))
         out *= size
         if self.center:
             mean = self.feature_sum / self.weight_sum
@@ -208,6 +208,11 @@ class FeatureOperator:
         return Z
 
 
+def _solved(features: FeatureMatrix, plan: Plan, V: Array) -> Array:
+    """Return sums over `features` as sums over the features of the plan."""
+    return V if features.plan is plan else plan.solve(V)
+
+
 def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
     """Return Σ w_i z_i (y_i − means, 1), transposed: shape (k + 1, D)."""
     like, D = features.like, features.plan.n_components
@@ -251,7 +256,7 @@ def _product(features: FeatureMatrix, V: Array) -> Any:
 class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
-    w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
+    w are the weights of the rows, and s the normalised ones w/Σw
     with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
     tiles, in the dtype and on the device of the rows. As many tiles as `cache_bytes`
     allow are cached, the others are recomputed for every product. The stream seeds the
@@ -274,9 +279,7 @@ class KernelOperator:
         X = self.X = rows.X
         ops = self._ops = ops_of(X)
         statistics = rows.survey()
-        self.weight_unit = statistics.weight_unit
         _, weight = rows.targets()
-        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
         mean = statistics.target_mean

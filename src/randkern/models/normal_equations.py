@@ -17,7 +17,6 @@ import numpy as np
 from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
@@ -37,16 +36,12 @@ class NormalEquations:
     feature_sum: np.ndarray
     target_sum: np.ndarray
     weight_sum: float = 0.0
-    # Rows are weighted relative to this power of two, so that no weight leaves
-    # the range of float32; the penalty is divided by it.
-    weight_unit: float | None = None
 
     @classmethod
     def empty(
         cls,
         n_components: int,
         n_targets: int,
-        weight_unit: float | None = None,
         like: Rows = None,
     ) -> NormalEquations:
         """Return the equations of no rows, on the device of `like`."""
@@ -56,13 +51,12 @@ class NormalEquations:
             zeros((n_components, n_targets), like),
             zeros(n_components, like),
             zeros(n_targets, like),
-            weight_unit=weight_unit,
         )
 
     @classmethod
     def of_features(cls, Z: Array, Y: Array) -> NormalEquations:
         """Return the equations of rows of features, (n, D), and targets, (n, k)."""
-        out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
+        out = cls.empty(Z.shape[1], Y.shape[1], Z)
         for rows in row_blocks(len(Z), block_rows(Z[:1].nbytes)):
             out.add_features(Z[rows], Y[rows])
         return out
@@ -71,8 +65,6 @@ class NormalEquations:
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Add rows; `Y` has shape (n, k)."""
-        if self.weight_unit is None:
-            self.weight_unit = unit_of_weights(sample_weight)
         block = feature_block_rows(plan, X.dtype.itemsize)
         buffer = ops_of(X).empty((min(block, X.shape[0]), plan.n_components), X)
         for rows in row_blocks(X.shape[0], block):
@@ -85,7 +77,7 @@ class NormalEquations:
         ops = ops_of(Z)
         root = ops.float64_ones((len(targets), 1), Z)
         if weight is not None:
-            root = ((weight / self.weight_unit) ** 0.5)[:, None]
+            root = (weight**0.5)[:, None]
             Z *= ops.asarray(root, Z)
         ops.add_gram(Z, self.gram)
         # The mean of the targets may be far larger than their deviations from it:
@@ -109,7 +101,7 @@ class NormalEquations:
         )
 
     def absorb(self, other: NormalEquations) -> NormalEquations:
-        """Add the sums over other rows, whose weights have the same unit."""
+        """Add the sums over other rows."""
         for name in _SUMS:
             total = getattr(self, name)
             total += getattr(other, name)
@@ -189,8 +181,7 @@ class NormalEquations:
             fit_intercept, overwrite=overwrite
         )
         solver = Cholesky()
-        shift = alpha / (self.weight_unit or 1.0)
-        state = solver.init(gram, shift, scale)
+        state = solver.init(gram, alpha, scale)
         solution = solver.solve(state, cross)
         return SolvedEquations(
             solution,
@@ -198,7 +189,6 @@ class NormalEquations:
             state=state,
             mean=mean,
             weight_sum=self.weight_sum if fit_intercept else np.inf,
-            weight_unit=self.weight_unit,
         )
 
 
@@ -213,8 +203,6 @@ class SolvedEquations:
     state: CholeskyState
     mean: Array
     weight_sum: float
-    # Weights are divided by it.
-    weight_unit: float | None
 
     def left_out_residuals(
         self, plan: Plan, rows: ArrayRows, copies: Any = 1.0
@@ -229,19 +217,17 @@ class SolvedEquations:
         leverage = (centred.T * self.state.apply_inverse(centred.T)).sum(axis=0)
         leverage += 1.0 / self.weight_sum
         if rows.weight is not None:
-            leverage *= rows.weight / self.weight_unit
+            leverage *= rows.weight
         leverage *= copies
         freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
         residuals = rows.Y - Z @ self.solution.value - self.intercept
         return residuals / freedom[:, None]
 
 
-def normal_equations_of(
-    rows: TrainingData, plan: Plan, weight_unit: float | None
-) -> NormalEquations:
+def normal_equations_of(rows: TrainingData, plan: Plan) -> NormalEquations:
     """Return the normal equations of rows, for ``rows.reduce``."""
     D, k = plan.n_components, rows.n_targets
-    total = NormalEquations.empty(D, k, weight_unit, rows.like)
+    total = NormalEquations.empty(D, k, rows.like)
     for block in rows.blocks(ROWS_AT_ONCE):
         total.add(plan, block.X, block.Y, block.weight)
     return total

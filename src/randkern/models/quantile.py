@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -22,25 +22,18 @@ from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._margin_newton import check_costs, solve_box
+from randkern.models._margin_intercept import (
+    InterceptSolution,
+    best_intercept,
+    solve_with_intercept,
+)
+from randkern.models._margin_newton import check_costs
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import (
-    FeatureMatrix,
-    GramFactor,
-    combined,
-    scores_of,
-)
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_cache_bytes, newton_bytes
 
-# Largest number of intercepts per quantile, and of those that do not reduce the gap.
-# The problem of the first is solved to a gap of _FIRST, that of each other to _SHARE
-# of the gap of the one before it.
-_MAX_SHIFTS = 200
-_STALLED = 20
-_FIRST = 1e-2
-_SHARE = 0.1
 # The first weight σ of the method of multipliers, in units of the width of the box: of
 # 1, 3, 10 and 30 the last took the least time for penalties of 0.1 and 1.
 _WEIGHT = 30.0
@@ -316,21 +309,27 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         """Return weights (k, width) and intercepts (k,) of all quantiles."""
         check_costs(weight / self.alpha, "sample_weight / alpha", "raise alpha")
         used = weight > 0
-        center = _quantile(y[used], 0.5, weight[used])
+        center = best_intercept(y[used], -weight[used], weight[used])  # the median
         deviation = abs(y[used] - center)
         size = float(deviation.max()) or 1.0
         unit = size * float(np.average(deviation / size, weights=weight[used])) or 1.0
-        solutions: list[_Solution] = []
-        before = None
+        solutions: list[InterceptSolution] = []
+        start = None
         for quantile in self.quantiles_:
             upper = quantile / self.alpha * weight
-            problem = _QuantileProblem(
-                features, (y - center) / unit, float(quantile), upper
+            lower = (quantile - 1) / self.alpha * weight
+            solution = solve_with_intercept(
+                features,
+                (y - center) / unit,
+                lower,
+                upper,
+                self.tol,
+                start=None if start is None else start + upper,
+                first_weight=_WEIGHT * float((upper - lower).max()),
             )
-            # Rows above the last quantile, and below it, are mostly still there.
-            start = None if before is None else before.alpha + upper - before.upper
-            before = problem.solve(self.tol, start)
-            solutions.append(before)
+            # Rows above this quantile, and below it, are mostly so for the next one.
+            start = solution.alpha - upper
+            solutions.append(solution)
         self.duality_gap_ = np.array([solution.gap for solution in solutions])
         self.n_iter_ = max(solution.n_steps for solution in solutions)
         if self.duality_gap_.max() > self.tol:
@@ -419,95 +418,6 @@ def _checked_quantiles(quantiles: Any) -> np.ndarray:
     if not valid or (np.diff(values) <= 0).any():
         raise ValueError(
             "quantiles must be numbers between 0 and 1 in increasing order, got "
-            f"{quantiles!r}; for instance (0.1, 0.5, 0.9)."
+            f"{quantiles!r}; pass for instance (0.1, 0.5, 0.9)."
         )
     return values
-
-
-def _quantile(values: np.ndarray, quantile: float, weight: np.ndarray) -> float:
-    """Return a minimiser b of Σ_i w_i ρ_τ(y_i − b)."""
-    return float(np.quantile(values, quantile, weights=weight, method="inverted_cdf"))
-
-
-class _Solution(NamedTuple):
-    """Weights, the relative gap, Newton's steps, and dual variables."""
-
-    weights: np.ndarray
-    intercept: float
-    gap: float
-    n_steps: int
-    alpha: np.ndarray
-    upper: np.ndarray
-
-
-class _QuantileProblem:
-    """The problem of one quantile, for targets y in units of their deviation.
-
-    Its dual has the variables a between (τ − 1) C_i and τ C_i, C_i = s_i / α,
-
-        max Σ_i a_i y_i − ½‖w‖²,  w = Σ_i a_i z_i,  Σ_i a_i = 0.
-
-    The features have a last column of ones, whose weight v = Σ_i a_i is penalised like
-    the others; for the targets y − b the solution has the intercept b + v, which is the
-    next b, and v tends to 0. The gap is that of feasible variables.
-    """
-
-    def __init__(
-        self, features: FeatureMatrix, y: np.ndarray, quantile: float, upper: np.ndarray
-    ):
-        self.features = features
-        self.y = y
-        self.quantile = quantile
-        self.upper = upper
-        self.lower = upper * (1 - 1 / quantile)
-
-    def solve(self, tol: float, start: np.ndarray | None) -> _Solution:
-        """Solve to a relative duality gap of `tol`, from dual variables if given."""
-        weight = self.upper / self.upper.max()
-        zeros = np.zeros((1, self.features.width))
-        longest = scores_of(self.features, zeros)[1]
-        shift = _quantile(self.y, self.quantile, weight)
-        alpha = start
-        n_steps = 0
-        best: _Solution | None = None
-        stalled, wanted = 0, _FIRST
-        for _ in range(_MAX_SHIFTS):
-            box = solve_box(
-                self.features,
-                np.ones(len(self.y)),
-                self.upper,
-                max(wanted, _SHARE * tol),
-                longest,
-                alpha,
-                self.y - shift,
-                lower=self.lower,
-                first_weight=_WEIGHT * float((self.upper - self.lower).max()),
-            )
-            alpha, n_steps = box.alpha, n_steps + box.n_steps
-            after = self._feasible(box.alpha)._replace(n_steps=n_steps)
-            stalled += 1
-            if best is None or after.gap < best.gap:
-                best, stalled = after, 0
-            if best.gap <= tol or stalled == _STALLED:
-                break
-            shift += float(box.alpha.sum())
-            wanted = _SHARE * min(wanted, best.gap)
-        assert best is not None
-        return best._replace(n_steps=n_steps)
-
-    def _feasible(self, alpha: np.ndarray) -> _Solution:
-        """Return the weights of variables whose sum is made 0, and their gap."""
-        total = float(alpha.sum())
-        room = alpha - self.lower if total > 0 else self.upper - alpha
-        alpha = alpha - total / (float(room.sum()) or 1.0) * room
-        weights = combined(self.features, alpha[:, None])
-        weights[0, self.features.n_components - 1] = 0.0
-        residual = self.y - scores_of(self.features, weights)[0][:, 0]
-        intercept = _quantile(residual, self.quantile, self.upper / self.upper.max())
-        residual = residual - intercept
-        square = float(weights[0] @ weights[0])
-        loss = float(np.maximum(self.upper * residual, self.lower * residual).sum())
-        primal = 0.5 * square + loss
-        dual = float(alpha @ self.y) - 0.5 * square
-        gap = (primal - dual) / (primal or 1.0)
-        return _Solution(weights[0], intercept, gap, 0, alpha, self.upper)

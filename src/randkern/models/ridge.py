@@ -31,7 +31,7 @@ class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
     def _store_residuals(
         self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
     ) -> None:
-        self._left_out_rows = numbers
+        self._left_out_rows = numbers.tolist()  # plain numbers have no device
         self._left_out_sizes = abs(residuals)
         self._left_out_weight = weight
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
@@ -18,7 +17,6 @@ from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import are_in_memory
-from randkern.data.target_statistics import SQUARABLE
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel
 from randkern.models._ridge_model import RidgeModel
@@ -91,9 +89,6 @@ class _ChoosesAlpha(RidgeModel):
                 "choosing alpha needs at least 2 rows of positive weight, got "
                 f"n_samples = {original.n_rows}."
             )
-        # The same scale for all targets, which preserves the mean of their errors.
-        scale = _scale_of(original.Y)
-        original = original.rescaled(0.0, scale)
         used = self._shift_targets(original)
         search: Any = None
 
@@ -107,14 +102,13 @@ class _ChoosesAlpha(RidgeModel):
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
-            results.append(self._scores(search, used, original.Y, scale, splits))
+            results.append(self._scores(search, used, original.Y, splits))
         best = self._choose(results, alphas, lengthscales)
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
         self._check_features(X, weight, stream)
-        self._shift = tuple(scale * shift for shift in self._shift)
-        solution, intercept = self._solve_at_best(search, used, scale)
+        solution, intercept = self._solve_at_best(search, used)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
@@ -140,9 +134,9 @@ class _ChoosesAlpha(RidgeModel):
         self.best_score_ = cells.best_score
 
     def _solve_at_best(
-        self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
+        self, search: PrimalSearch | DualSearch, rows: ArrayRows
     ) -> tuple[Solution, Any]:
-        """Return weights and intercepts at the best penalty, for unscaled targets."""
+        """Return weights and intercepts at the best penalty."""
         merged = merge_copies(rows) if isinstance(search, DualSearch) else None
         if merged is not None:  # leaving out all copies is exact if they are one row
             rows = merged.rows
@@ -155,8 +149,8 @@ class _ChoosesAlpha(RidgeModel):
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
             numbers = merged.first[numbers]
-        self._store_residuals(numbers, sample.rows.Y, residuals * scale, sample.weight)
-        return replace(solution, value=solution.value * scale), intercept * scale
+        self._store_residuals(numbers, sample.rows.Y, residuals, sample.weight)
+        return solution, intercept
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         if not are_in_memory(X):
@@ -236,50 +230,42 @@ class _ChoosesAlpha(RidgeModel):
         search: PrimalSearch | DualSearch,
         rows: ArrayRows,
         original: Any,
-        scale: float,
         splits: list[Split],
     ) -> np.ndarray:
-        """Return the scores of every penalty, (2, n_splits, n_alphas).
+        """Return the scores of every penalty, (n_splits, n_alphas).
 
-        The rows have fitted targets; `original` are the user's, divided by `scale`.
-        Scores of the latter, which cannot overflow, determine the choice and come
-        first; scores of the user's targets are reported.
+        The rows have fitted targets; `original` are the user's.
         """
         Y, weight = rows.Y, rows.weight
-        # The score of enormous targets may be infinite.
-        with np.errstate(over="ignore"):
-            squares = np.array([[1.0], [np.square(scale)]])
         if self.cv == "gcv":
-            return (squares * search.generalised())[:, None]
+            return search.generalised()[None]
         if self.cv is None and self.scoring is None:
-            errors = squared_error(search.leave_one_out(), Y, weight)
-            return (squares * errors)[:, None]
+            return squared_error(search.leave_one_out(), Y, weight)[None]
         if self.cv is None:
-            predictions = search.leave_one_out()
-            return self._scored(predictions, original, scale, weight)[:, None]
+            return self._scored(search.leave_one_out(), original, weight)[None]
         parts = []
         held_out = zip(splits, search.held_out(splits), strict=True)
         for (train, test), predictions in held_out:
             part = None if weight is None else weight[test]
             # A fit does not predict classes that it has not seen.
             seen = (Y[train] > 0).any(axis=0)
-            parts.append(self._scored(predictions, original[test], scale, part, seen))
-        return np.stack(parts, axis=1)
+            parts.append(self._scored(predictions, original[test], part, seen))
+        return np.stack(parts)
 
     def _choose(
         self, results: list[np.ndarray], alphas: np.ndarray, lengthscales: list[Any]
     ) -> int:
         """Store the best penalty; return the index of its kernel, the first of ties."""
-        both = np.concatenate(results, axis=2)
+        by_split = np.concatenate(results, axis=1)
         table = {"param_alpha": np.tile(alphas, len(lengthscales))}
         if len(lengthscales) > 1:
             table["param_lengthscale"] = np.repeat(lengthscales, len(alphas))
         if self.cv is not None and self.cv != "gcv":
-            for split, scores in enumerate(both[1]):
+            for split, scores in enumerate(by_split):
                 table[f"split{split}_test_score"] = scores
-            with np.errstate(over="ignore", invalid="ignore"):
-                table["std_test_score"] = np.std(both[1], axis=0)
-        scores, reported = both.mean(axis=1)
+            with np.errstate(invalid="ignore"):  # infinite log losses
+                table["std_test_score"] = np.std(by_split, axis=0)
+        scores = by_split.mean(axis=0)
         finite = np.where(np.isfinite(scores), scores, -np.inf)
         best = int(finite.argmax())
         if not np.isfinite(scores[best]):
@@ -287,25 +273,21 @@ class _ChoosesAlpha(RidgeModel):
                 f"no alpha has a finite score, got {scores.tolist()}; the folds may "
                 "be too small for scoring, or the targets too large."
             )
-        table["mean_test_score"] = reported
+        table["mean_test_score"] = scores
         table["rank_test_score"] = stats.rankdata(-finite, method="min").astype(int)
         self.cv_results_ = table
         self.alpha_ = float(table["param_alpha"][best])
-        self.best_score_ = float(reported[best])
+        self.best_score_ = float(scores[best])
         return best // len(alphas)
 
     def _scored(
         self,
         predictions: Predictions,
         original: Any,
-        scale: float,
         weight: Any,
         seen: Any = None,
     ) -> np.ndarray:
-        """Return the scorer's scores of predictions of some rows, for every penalty.
-
-        For targets divided by `scale`, and for the user's: shape (2, n_alphas).
-        """
+        """Return the scorer's scores of predictions of some rows, (n_alphas,)."""
         from sklearn.metrics import check_scoring
 
         values = np.empty((np.size(self.alphas), *original.shape))
@@ -319,13 +301,7 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        score = scored(scorer, values, y, weight, classes)
-        if scale == 1:
-            return np.array([score, score])
-        with np.errstate(over="ignore", invalid="ignore"):
-            reported = scored(scorer, values * scale, y * scale, weight, classes)
-        # Ratios of squares that overflow, such as R², are those of rescaled targets.
-        return np.array([score, np.where(np.isnan(reported), score, reported)])
+        return scored(scorer, values, y, weight, classes)
 
     def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
@@ -360,9 +336,9 @@ class _ChoosesAlpha(RidgeModel):
             classes_of_split = np.unique(y[train][used[train]]).tolist()
             if is_classifier(self) and len(classes_of_split) == 1:
                 raise ValueError(
-                    "the training rows of a split of cv have a single class, "
-                    f"{classes_of_split[0]!r}; use fewer folds, or stratified ones, as "
-                    "cv=5 does."
+                    "a split of cv has training rows of one class only, "
+                    f"{classes_of_split[0]!r}; use fewer folds, or stratified folds "
+                    "such as those of cv=5."
                 )
         return splits
 
@@ -380,20 +356,6 @@ class _ChoosesAlpha(RidgeModel):
 def _on_host(array: Any) -> Any:
     """Return an array as one of NumPy, or None."""
     return None if array is None else ops_of(array).to_host(array)
-
-
-def _scale_of(Y: Any) -> float:
-    """Return a power of two near the largest target if its square overflows."""
-    sizes = ops_of(Y).to_host(ops_of(Y).column_max_abs(Y))
-    largest = float(sizes.max(initial=0.0))
-    if (sizes[sizes > 0] < largest / SQUARABLE).any():
-        raise ValueError(
-            f"targets of sizes from {sizes[sizes > 0].min():.3g} to {largest:.3g} "
-            "cannot share a mean squared error; scale the targets, or fit one model "
-            "per target."
-        )
-    usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
-    return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:

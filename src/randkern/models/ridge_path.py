@@ -87,7 +87,6 @@ class PrimalPath:
     # z̄ and ȳ, (D,) and (k,); zero without an intercept.
     mean: Any
     target_mean: Any
-    weight_unit: float
     # Σ w_i; infinite without an intercept, so that this has no leverage.
     weight_sum: float
 
@@ -100,8 +99,7 @@ class PrimalPath:
             fit_intercept, overwrite=True
         )
         ops = ops_of(gram)
-        unit = statistics.weight_unit or 1.0
-        shifts = ops.float64_like(alphas / unit, gram)
+        shifts = ops.float64_like(alphas, gram)
         vectors, shrinkage, weights = _solved(gram, cross, shifts)
         return cls(
             vectors=vectors,
@@ -110,7 +108,6 @@ class PrimalPath:
             weights=weights,
             mean=mean,
             target_mean=target_mean,
-            weight_unit=unit,
             weight_sum=statistics.weight_sum if fit_intercept else np.inf,
         )
 
@@ -122,12 +119,10 @@ class PrimalPath:
         """Return the prediction for each row by a fit without it, (n_alphas, n, k)."""
         centred = Z - self.mean  # float64, like the mean
         ops = ops_of(Z)
-        relative = (
-            ops.float64_ones(len(Z), Z) if weight is None else weight / self.weight_unit
-        )
+        weight = ops.float64_ones(len(Z), Z) if weight is None else weight
         leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
         leverage += 1.0 / self.weight_sum
-        freedom = (1.0 - relative[:, None] * leverage).clip(min=_MIN_FREEDOM)
+        freedom = (1.0 - weight[:, None] * leverage).clip(min=_MIN_FREEDOM)
         return Y - (Y - self._predict(centred)) / freedom.T[:, :, None]
 
     def _predict(self, centred: Any) -> Any:
@@ -146,7 +141,7 @@ class DualPath:
     system: DualSystem
     # Y, (n, k).
     targets: Any
-    # α over the unit of the weights, (n_alphas,).
+    # α, (n_alphas,).
     shifts: Any
     # (M + αI)⁻¹ S(Y − ȳ), (n, n_alphas·k).
     solved: Any
@@ -163,7 +158,7 @@ class DualPath:
         n = len(gram)
         ops = ops_of(gram)
         system = DualSystem.of(gram, Y, weight, fit_intercept=fit_intercept)
-        shifts = ops.float64_like(alphas / system.unit, gram)
+        shifts = ops.float64_like(alphas, gram)
         added = 0.0
         if fit_intercept:
             # M has the null vector √share, that of the intercept. It is given the

@@ -27,7 +27,7 @@ MAX_DEGREE = 10_000
 
 @dataclass(frozen=True, eq=False)
 class DegreeDistribution:
-    """The probabilities a₀, a₁, ... of the degrees of a power series.
+    """The probabilities of the degrees of a power series, its coefficients.
 
     Attributes
     ----------

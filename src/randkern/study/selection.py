@@ -1,7 +1,7 @@
 """Selects hyperparameters on validation rows.
 
-One eigendecomposition per kernel setting gives the predictions at every penalty: see
-:mod:`randkern.models.ridge_path`.
+Penalties are scored as the models that choose their own do: one eigendecomposition per
+kernel setting gives the errors at every penalty (:mod:`randkern.models.alpha_search`).
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.models.normal_equations import NormalEquations
-from randkern.models.ridge_path import DualPath, PrimalPath
+from randkern.data.training_data import ArrayRows
+from randkern.models.alpha_search import DualSearch, PrimalSearch, squared_error
 
 from .kernel_choices import KernelChoice, capped
 from .splitting import Splitting
@@ -153,18 +153,24 @@ class _Evaluator:
         n_features: int | None,
     ) -> None:
         self.choice = choice
-        self.X = X
         self.alpha = alpha
         if task == "classification":
-            self.targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
+            targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
         else:
-            self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+            targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         exact = n_features is None
         self.name = "the exact kernel" if exact else f"{n_features} random features"
         self.size = n_features and capped(n_features, choice.build(1.0), X.shape[1])
         most = EXACT_ROWS if exact else FEATURE_ROWS
-        self.splits = _validation_splits(y, task, most, splitting)
-        self.n_validation_rows = sum(len(held_out) for _, held_out in self.splits)
+        splits = _validation_splits(y, task, most, splitting)
+        self.n_validation_rows = sum(len(held_out) for _, held_out in splits)
+        used = np.unique(np.concatenate([part for split in splits for part in split]))
+        self.rows = ArrayRows(X[used], targets[used])
+        # The rows of splits among those that are used.
+        self.splits = [
+            (np.searchsorted(used, training), np.searchsorted(used, held_out))
+            for training, held_out in splits
+        ]
         # Ascending penalties, and the mean loss at each, by the open hyperparameter.
         self.tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
 
@@ -179,37 +185,27 @@ class _Evaluator:
         kernel = self.choice.build(value)
         alphas = np.array([self.alpha])
         if self.alpha is None:
-            diagonal = float(np.mean(kernel.diag(self.X[self.splits[0][0]])))
+            diagonal = float(np.mean(kernel.diag(self.rows.X[self.splits[0][0]])))
             alphas = _ALPHAS * (diagonal if diagonal > 0 else 1.0)
         total = np.zeros(len(alphas))
-        for training, held_out in self.splits:
-            path = self._path(kernel, training, held_out, alphas)
-            squares = (path - self.targets[held_out]) ** 2
-            total += np.mean(squares, axis=2).sum(axis=1)
+        predicted = self._search(kernel, alphas).held_out(self.splits)
+        for (_, held_out), predictions in zip(self.splits, predicted, strict=True):
+            error = -squared_error(predictions, self.rows.Y[held_out], None)
+            total += len(held_out) * error
         self.tried[value] = alphas, total / self.n_validation_rows
         return self.tried[value]
 
-    def _path(
-        self,
-        kernel: Any,
-        training: NDArray[np.intp],
-        held_out: NDArray[np.intp],
-        alphas: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        X = self.X[training]
-        Y = self.targets[training]
-        X_new = self.X[held_out]
+    def _search(
+        self, kernel: Any, alphas: NDArray[np.float64]
+    ) -> DualSearch | PrimalSearch:
+        rows = self.rows
         if self.size is None:
-            K = kernel(X).astype(np.float64)
-            return DualPath.of(K, Y, None, alphas, fit_intercept=True).predict(
-                kernel(X_new, X)
-            )
-        features = randkern.RandomFeatures(kernel, self.size, random_state=0).fit(X)
-        Z = features.transform(X).astype(np.float64)
-        path = PrimalPath.of(
-            NormalEquations.of_features(Z, Y), alphas, fit_intercept=True
-        )
-        return path.predict(features.transform(X_new))
+            gram = kernel(rows.X).astype(np.float64)
+            return DualSearch(gram, rows, alphas, fit_intercept=True)
+        training = rows.X[self.splits[0][0]]
+        features = randkern.RandomFeatures(kernel, self.size, random_state=0)
+        plan = features.fit(training).plan_
+        return PrimalSearch(plan, rows, alphas, fit_intercept=True, spare=0)
 
 
 def _search_lengthscale(smallest: Callable[[float], float], reference: float) -> float:

@@ -166,7 +166,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     _check_solved(solution)
     dual, intercept = system.weights_of(solution.value)
     intercept = intercept + system.target_mean
-    shift = alpha / system.unit + state.jitter
+    shift = alpha + state.jitter
     P = inverse_of_factor(state.lower_factor())
     # √s is an eigenvector of the matrix, with eigenvalue α.
     half = np.sqrt(system.share / shift)

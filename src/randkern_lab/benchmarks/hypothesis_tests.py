@@ -1,17 +1,18 @@
 """Tests of two samples and of independence: level, power and seconds.
 
 Samples of n rows of five columns are drawn again in every trial. Under the hypothesis
-(``same``) both samples, or all columns of both variables, are independent and normal.
-Otherwise (``different``) the columns of the second sample have Student's distribution
-of 6 degrees of freedom, scaled to variance 1, and the second variable follows the
-square of one column of the first. Tests are ours, on features and with exact kernels;
-SciPy's multiscale graph correlation (Shen, Priebe and Vogelstein 2020), a test of both
-hypotheses by distances; and, for two samples, Kolmogorov and Smirnov's test of every
-column with Bonferroni's correction. All reject at 5 %; all but the last permute rows
-200 times. Seconds are medians of the processor's time.
+(``same``, ``independent``) both samples, or all columns of both variables, are
+independent and normal. Otherwise two columns of the second sample have a correlation of
+0.6 (``correlated``), so that no single column differs, or its columns have Student's
+distribution of 6 degrees of freedom, scaled to variance 1 (``tails``); and the second
+variable follows the square of one column of the first (``square``). Tests are ours, on
+features and with exact kernels; SciPy's multiscale graph correlation (Shen, Priebe and
+Vogelstein 2020), a test of both hypotheses by distances; and, for two samples,
+Kolmogorov and Smirnov's test of every column with Bonferroni's correction. All reject
+at 5 %; all but the last permute rows 200 times. Seconds are medians of the processor's
+time.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import ks_2samp, multiscale_graphcorr
+from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
 
 import randkern
 
@@ -28,10 +29,14 @@ from ..contenders import Contender, known_names
 from ..options import CommonOptions, option
 from ..panels import Panel
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, of
+from ..tables import Listing
 
-QUESTIONS = ("two samples", "independence")
-_LEVEL, _PERMUTATIONS, _COLUMNS, _FREEDOM = 0.05, 200, 5, 6
+#: Questions, with what is true of the samples: first the hypothesis.
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "two samples": ("same", "correlated", "tails"),
+    "independence": ("independent", "square"),
+}
+_LEVEL, _PERMUTATIONS, _COLUMNS, _FREEDOM, _CORRELATION = 0.05, 200, 5, 6, 0.6
 
 
 def _own(question: str, n_components: int | None, X: Any, Y: Any, seed: int) -> float:
@@ -81,23 +86,49 @@ METHODS: Mapping[str, Contender] = {
     ),
     "columns": Contender("SciPy, KS by column", "orange", "s", ":", make=_columns),
 }
-# Of more rows fewer samples are drawn.
-_MANY_ROWS = 300
+# All samples are drawn of so many rows; of more rows fewer.
+_FULL_ROWS = 1000
+# These take seconds a test: a quarter of the samples.
+_SLOW = ("exact", "distances")
 
 
-def _different(question: str, results: Mapping[str, Any]) -> list[Case]:
-    return of(results["records"], question=question, truth="different")
+def _with_intervals(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records with 95 % intervals of their shares (Wilson's)."""
+    result = []
+    for record in results["records"]:
+        trials = record["trials"]
+        share = binomtest(round(record["rejected"] * trials), trials)
+        low, high = share.proportion_ci(method="wilson")
+        result.append({**record, "low": float(low), "high": float(high)})
+    return result
+
+
+def _with_truth(
+    truths: tuple[str, ...], results: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    return [record for record in results["records"] if record["truth"] in truths]
+
+
+def _power(axes: Any, results: Mapping[str, Any]) -> None:
+    axes.set_ylim(0, 105)
+
+
+def _level(axes: Any, results: Mapping[str, Any]) -> None:
+    axes.axhline(100 * _LEVEL, color="grey", linewidth=1)
+    axes.set_ylim(0, 20)
 
 
 def samples(
-    question: str, truth: str, n: int, rng: np.random.Generator
+    truth: str, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two samples, or the paired rows of two variables."""
     X, Y = rng.normal(size=(2, n, _COLUMNS))
-    if truth == "different" and question == "two samples":
+    if truth == "correlated":
+        Y[:, 0] = _CORRELATION * Y[:, 1] + np.sqrt(1 - _CORRELATION**2) * Y[:, 0]
+    elif truth == "tails":
         scale = np.sqrt((_FREEDOM - 2) / _FREEDOM)
         Y = scale * rng.standard_t(_FREEDOM, size=(n, _COLUMNS))
-    elif truth == "different":
+    elif truth == "square":
         Y[:, 0] += 0.5 * X[:, 0] ** 2
     return X, Y
 
@@ -109,8 +140,12 @@ class Options(CommonOptions):
     n: tuple[int, ...] = option(
         (100, 300, 1000, 10_000, 100_000), "Rows of each sample.", quick=(20,)
     )
-    trials: int = option(50, "Pairs of samples of up to 300 rows.", quick=2)
-    large_trials: int = option(4, "Pairs of larger samples.", quick=1)
+    trials: int = option(
+        400,
+        "Pairs of samples of up to 1,000 rows; of more rows proportionally fewer, of "
+        "exact kernels and of SciPy's graph correlation a quarter.",
+        quick=4,
+    )
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
 
 
@@ -124,67 +159,85 @@ class HypothesisTests(Experiment):
     listed = (
         Listing(
             "{question}: rejected at 5 %, and CPU seconds of a test",
-            "test | rows | samples | truth | rejected | ± | CPU s",
+            "test | rows | samples | truth | rejected | 95 % interval | CPU s",
             "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
-            "{standard_error:.1p} | {seconds:.3g}",
+            "{low:.1p} to {high:.1p} | {seconds:.3g}",
+            records=_with_intervals,
             per="question",
         ),
     )
-    panels = tuple(
-        Panel(
-            "n",
-            y,
-            "method",
-            METHODS,
-            f"{question}: {label}",
-            log=log,
-            scale=scale,
-            xlabel="rows of each sample",
-            ylabel=label,
-            records=partial(_different, question),
-        )
-        for question in QUESTIONS
-        for y, label, log, scale in (
-            ("rejected", "power in %", "x", 100.0),
-            ("seconds", "CPU seconds of a test", "xy", None),
-        )
+    panels = (
+        *(
+            Panel(
+                "n",
+                "rejected",
+                "method",
+                METHODS,
+                title,
+                log="x",
+                scale=100.0,
+                xlabel="rows of each sample",
+                ylabel="rejected in %",
+                records=partial(_with_truth, truths),
+                extra=extra,
+            )
+            for truths, title, extra in (
+                (("correlated",), "two samples, correlated columns: power", _power),
+                (("tails",), "two samples, heavier tails: power", _power),
+                (("square",), "independence, a square: power", _power),
+                (("same", "independent"), "no difference: level (5 %)", _level),
+            )
+        ),
+        *(
+            Panel(
+                "n",
+                "seconds",
+                "method",
+                METHODS,
+                f"{question}: seconds",
+                log="xy",
+                xlabel="rows of each sample",
+                ylabel="CPU seconds of a test",
+                records=partial(_with_truth, truths),
+            )
+            for question, truths in QUESTIONS.items()
+        ),
     )
-    layout: ClassVar = {"columns": 2}
+    layout: ClassVar = {"columns": 2, "size": (4.6, 3.4)}
     skipped_by = ("question", "method", "n")
 
     def cases(self) -> Iterator[Case]:
         """Return each test at each size, under the hypothesis and otherwise."""
         methods = known_names("test", self.options.methods, METHODS)
-        yield from grid(
-            question=QUESTIONS,
-            method=methods,
-            n=sorted(set(self.options.n)),
-            truth=("same", "different"),
-        )
+        for question, truths in QUESTIONS.items():
+            yield from grid(
+                question=(question,),
+                method=methods,
+                n=sorted(set(self.options.n)),
+                truth=truths,
+            )
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Return the share of rejections, over new samples in every trial."""
-        question, n = case["question"], case["n"]
+        question, n, options = case["question"], case["n"], self.options
         method = METHODS[case["method"]]
         method.check(n)
         if case["method"] == "columns" and question != "two samples":
             raise SkippedCase("it compares columns of two samples")
-        options = self.options
-        trials = options.large_trials if n > _MANY_ROWS else options.trials
+        trials = options.trials * min(n, _FULL_ROWS) // n
+        trials = max(1, trials // 4 if case["method"] in _SLOW else trials)
         rng = np.random.default_rng([options.seed, n])
         rejections, seconds = 0, []
         for trial in range(trials):
-            X, Y = samples(question, case["truth"], n, rng)
+            X, Y = samples(case["truth"], n, rng)
             start = time.process_time()
             pvalue = method.make(question, X, Y, trial)
             seconds.append(time.process_time() - start)
-            rejections += pvalue <= _LEVEL
-        share = rejections / trials
+            rejections += bool(pvalue <= _LEVEL)
         return {
             "seed": options.seed,
             "label": method.label,
             "trials": trials,
-            "rejected": share,
-            "standard_error": math.sqrt(share * (1 - share) / trials),
+            "rejected": rejections / trials,
             "seconds": median(seconds),
         }

@@ -25,7 +25,7 @@ from ..options import CommonOptions, option
 from ..panels import Panel
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, grid
-from ..tables import Listing
+from ..tables import Listing, aggregated
 
 LEVELS = (0.05, 0.5, 0.95)
 _COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
@@ -120,6 +120,16 @@ def fit_quantiles(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _over_seeds(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    scores = ["rmse", "pinball", "coverage"]
+    return aggregated(
+        results["records"],
+        ["label", "n"],
+        mean=[*scores, "crossing", "train_cpu_seconds"],
+        std=scores,
+    )
+
+
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """Options of ``randkern bench quantiles``."""
@@ -139,19 +149,30 @@ class Quantiles(Experiment):
     listed = (
         Listing(
             "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
-            "method | rows | seed | RMSE | pinball | between | crossing | CPU s",
-            "{label} | {n:,} | {seed} | {rmse:.3f} | {pinball:.4f} | {coverage:.1p} | "
-            "{crossing:.1p} | {train_cpu_seconds:.3g}",
-            "RMSE: from the true quantiles; between and crossing: % of test rows",
+            "method | rows | RMSE | pinball | between | crossing | CPU s",
+            "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "
+            "{pinball_std:.4f} | {coverage:.1p} ± {coverage_std:.1p} | "
+            "{crossing:.1p} | {train_cpu_seconds:.2f}",
+            "means over {n_seeds} data sets, ± standard deviations; RMSE: from the "
+            "true quantiles; between and crossing: % of test rows",
+            records=_over_seeds,
         ),
     )
     panels = (
-        Panel("n", "rmse", "method", METHODS, ylabel="RMSE from true quantiles"),
+        Panel(
+            "n",
+            "rmse",
+            "method",
+            METHODS,
+            xlabel="training rows",
+            ylabel="RMSE from true quantiles",
+        ),
         Panel(
             "n",
             "train_cpu_seconds",
             "method",
             METHODS,
+            xlabel="training rows",
             ylabel="CPU seconds of three quantiles",
         ),
     )

@@ -310,7 +310,7 @@ def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for method, rank in result["ranks"].items():
             yield {
                 **result,
-                "ranking": name,
+                "ranking": name.replace("test_error", "error").replace("_", " "),
                 "method": METHODS[method].label,
                 "first": METHODS[result["first"]].label,
                 "rank": rank,
@@ -345,10 +345,10 @@ def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
 _ERROR = "Root mean squared error of standardised targets"
 _COVERAGE = "Share of targets in intervals of 90 %"
 _MEASURES = (
-    ("regression", "test_error", "number", _ERROR),
-    ("classification", "test_error", "number", "Share of wrong labels"),
-    ("classification", "log_loss", "number", "Log loss"),
-    ("regression", "coverage", "number", _COVERAGE),
+    ("regression", "test_error", ".3f", _ERROR),
+    ("classification", "test_error", ".3f", "Share of wrong labels"),
+    ("classification", "log_loss", ".3f", "Log loss"),
+    ("regression", "coverage", ".3f", _COVERAGE),
     ("", "fit_seconds", "seconds", "Seconds of the fit"),
 )
 

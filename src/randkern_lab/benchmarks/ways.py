@@ -65,8 +65,8 @@ _FEW = {
     "trees": "right",
 }
 _TITLE = (
-    "{dataset[name]}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} test "
-    "rows, {machine[cpu_count]} cores"
+    "{dataset[name]:upper}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} "
+    "test rows, {machine[cpu_count]} cores"
 )
 
 
