@@ -722,7 +722,7 @@ def test_errors_of_cells_name_the_file(fitted, tmp_path):
     bad = tmp_path / "bad.csv"
     frame.to_csv(bad, index=False)
     fit_to = ("fit", bad, "--target", "price")
-    said = f"{bad}: column 'weight' was numeric"
+    said = f"{bad}: column 'weight' holds numbers in the table"
     for arguments, message in (
         (fit_to, f"{bad}: column 'weight' is numeric except in 1 rows: row 7"),
         (("predict", fitted[0] / "out" / "model.skops", bad), said),
@@ -757,22 +757,20 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
 
 
 def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):
-    rows = table(8).drop(columns="price")
-    name = next(n for n in rows.columns if rows[n].dtype.kind in "OU" or n == "kind")
-    number = next(n for n in rows.columns if rows[n].dtype.kind == "f")
-    rows.loc[0, name] = "unheard of"
-    rows.loc[1:2, number] = np.nan
+    model = fitted[0] / "out" / "model.skops"
+    rows = table(8).drop(columns=["price", "sold"])
+    rows.loc[0, "colour"] = "mauve"
+    rows.loc[1:2, "weight"] = np.nan
     rows.to_csv(tmp_path / "new.csv", index=False)
-    result = run("predict", fitted / "model.skops", tmp_path / "new.csv")
+    result = run("predict", model, tmp_path / "new.csv")
     assert result.exit_code == 0, result.output
     assert (
-        f"column {name!r}: 1 of 8 rows has a category that the model has not seen "
-        "('unheard of')" in result.output
+        "column 'colour': 1 of 8 rows has a category that the model has not seen "
+        "('mauve')" in result.output
     )
-    assert f"column {number!r}: 2 of 8 rows have no value, and none" in result.output
-    upper = rows.rename(columns=str.upper)
-    upper.to_csv(tmp_path / "upper.csv", index=False)
-    result = run("predict", fitted / "model.skops", tmp_path / "upper.csv")
+    assert "column 'weight': 2 of 8 rows have no value, and none was" in result.output
+    rows.rename(columns=str.upper).to_csv(tmp_path / "upper.csv", index=False)
+    result = run("predict", model, tmp_path / "upper.csv")
     assert "the names differ only in upper and lower case" in result.output
 
 

@@ -177,7 +177,7 @@ def _warnings(
     y = np.asarray(y)
     yield from _copies(X, columns)
     numbers = [column.name for column in columns if column.kind == "number" and n > 2]
-    counts = {name for name in numbers if X[name].diff()[1:].eq(1).all()}
+    numbered = {name for name in numbers if X[name].diff()[1:].eq(1).all()}
     for column in columns:
         if column.n_missing == n:
             yield f"{column.name!r} holds no value and is ignored."
@@ -187,7 +187,7 @@ def _warnings(
             yield f"{column.name!r} is missing in {column.n_missing / n:.0%} of rows."
         elif column.kind == "category" and column.n_distinct == n:
             yield f"{column.name!r} differs in every row, as an identifier does."
-        elif column.name in counts:
+        elif column.name in numbered:
             yield (
                 f"{column.name!r} numbers the rows: leave it out (--drop "
                 f"{column.name}), unless the order of the rows matters."
