@@ -108,6 +108,7 @@ class RealTargets:
         return y.reshape(len(y), -1), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
+        """Return targets as float64 numbers, one row for each row of X."""
         check_has_targets(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))

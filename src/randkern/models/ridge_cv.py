@@ -359,6 +359,7 @@ def _on_host(array: Any) -> Any:
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:
+    """Return penalties as an array; raise unless they are positive and finite."""
     values = np.atleast_1d(np.asarray(alphas))
     values = values.astype(float) if values.dtype.kind in "iuf" else np.zeros(1)
     valid = (values > 0) & np.isfinite(values)

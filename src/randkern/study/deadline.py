@@ -2,7 +2,7 @@
 
 from time import perf_counter
 
-from .._validation import check_positive
+from randkern._validation import check_positive
 
 
 class Deadline:
