@@ -20,7 +20,7 @@ Data = Annotated[
 ]
 File = Annotated[
     str | None,
-    typer.Argument(metavar="[DATA]", help="The same as --data.", show_default=False),
+    typer.Argument(metavar="DATA", help="The same as --data.", show_default=False),
 ]
 DataDir = Annotated[
     Path | None,

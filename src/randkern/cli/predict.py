@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from randkern._extras import import_extra
-from randkern._warnings import warn
 
 from .console import output, progress_bar
 from .tables import naming, read
@@ -157,6 +156,8 @@ def _check_numbers(schema: Any, frame: Any) -> None:
 
 def _warn_of_new_values(schema: Any, levels: Any, frame: Any) -> None:
     """Warn of categories, and of missing values, that a column did not have."""
+    from .._warnings import warn
+
     n = len(frame)
     for name, known in levels.items():
         column = frame[name]
