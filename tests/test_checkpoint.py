@@ -423,7 +423,7 @@ def test_the_folder_must_exist(table, tmp_path):
 
 def test_a_folder_is_refused_as_a_checkpoint(table, tmp_path):
     X, y = table
-    with pytest.raises(CheckpointError, match="is a folder; name a file"):
+    with pytest.raises(CheckpointError, match="is a folder, expected the path"):
         regressor(tmp_path).fit(X, y)
 
 

@@ -98,7 +98,7 @@ def test_offsets_from_utc():
     np.testing.assert_allclose(codes[:, 0], [1.0, -1.0] * 20)
     naive = [date.replace(tzinfo=None) for date in dates[:20]] + dates[20:]
     table = pd.DataFrame({"when": pd.Series(naive, dtype=object)})
-    with pytest.raises(ValueError, match="column 'when' has dates with .* row 0 holds"):
+    with pytest.raises(ValueError, match="column 'when' mixes dates.* row 0 holds"):
         rk.TabularEncoder().fit(table)
 
 

@@ -15,7 +15,7 @@ from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
 from randkern.study import measure
 from randkern.study.compare import compare
-from randkern.study.fits import fit_winner, test_error, winner
+from randkern.study.fits import fit_winner, relative_error, winner
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
     parse_kernel,
@@ -252,7 +252,7 @@ def test_bad_arguments_are_named(arguments, message):
 
 def test_error_of_a_constant_target_is_not_divided_by_zero():
     y = np.ones(3)
-    assert test_error(y, y + 0.5, "regression") == 0.5
+    assert relative_error(y, y + 0.5, "regression") == 0.5
 
 
 # Kernel names
@@ -538,7 +538,7 @@ def test_the_winner_predicts_rows_as_they_come():
     model, data = fit_winner(dataset, results), prepare(dataset)
     test = train_test_split(np.arange(120), test_size=0.25, random_state=0)[1]
     predicted = model.predict(table.iloc[test])
-    assert test_error(y[test], predicted, "regression") == pytest.approx(
+    assert relative_error(y[test], predicted, "regression") == pytest.approx(
         least["test_error"]
     )
     assert len(data.y_test) == len(test)

@@ -44,7 +44,7 @@ def test_the_minimum_is_that_of_the_dense_problem(C):
     np.testing.assert_allclose(found.values, gram @ found.weights, atol=1e-6)
 
 
-def test_rows_of_strength_zero_are_predicted_as_if_they_were_not_there():
+def test_rows_of_strength_zero_are_predicted_like_new_rows():
     X, signs = rows(400)
     kernel = Laplacian(2.0) + Linear(1.0, columns=[])
     dual = DualLogistic.of(kernel, X, signs[:, None], 10**9, Stream(0))

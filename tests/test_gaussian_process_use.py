@@ -673,7 +673,7 @@ def test_a_mean_beside_the_variance_far_away(data):
     assert np.all(std >= 0.999 * 1.5**0.5)
 
 
-def test_a_column_tells_correlated_outputs_apart(rng):
+def test_a_column_distinguishes_correlated_outputs(rng):
     X = rng.uniform(-2, 2, (60, 1))
     output = np.arange(60) % 2
     y = np.sin(2 * X[:, 0]) + 0.5 * output * X[:, 0] + 0.01 * rng.normal(size=60)

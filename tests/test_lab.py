@@ -491,7 +491,7 @@ def test_a_record_that_fails_does_not_stop_the_others(folder, capfd):
     assert next(iter(read_records(folder))).date > "2026-02-01"
 
 
-def test_only_what_fits_into_the_hours_is_made(folder, capsys, monkeypatch):
+def test_only_records_that_fit_into_the_hours_are_run(folder, capsys, monkeypatch):
     record(folder, sources={"a.py": "0"})
     monkeypatch.setattr("subprocess.Popen", None)
     main(folder, remake=True, hours=0.003)

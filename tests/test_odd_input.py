@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "level": (
         lambda: optics.SimulatedOPU(10, level=2.0),
-        (ValueError, "must be at most 1, got 2.0"),
+        (ValueError, "must be between 0 and 1, got 2.0"),
     ),
     "outputs": (
         lambda: optics.SimulatedOPU(2**63),

@@ -62,5 +62,5 @@ def test_names_of_outputs_are_not_those_of_columns(name, tmp_path):
     X = pd.DataFrame({name: [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
     kinds = {"variable": rk.KernelRidgeRegressor, "label": rk.KernelRidgeClassifier}
     model = kinds[name](n_components=10, random_state=0).fit(X, [0, 1, 0, 1])
-    with pytest.raises(ValueError, match="the name of an output"):
+    with pytest.raises(ValueError, match="has an output of this name"):
         rk.export_onnx(model, tmp_path / "model.onnx", X)

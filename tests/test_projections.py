@@ -171,7 +171,7 @@ def test_large_phases_of_float32_rows(kernel, projection, container, rng):
 
 
 @pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
-def test_structured_bits_do_not_depend_on_how_they_are_made(kernel, rng, two_threads):
+def test_structured_bits_do_not_depend_on_threads_or_blocks(kernel, rng, two_threads):
     X = rng.normal(size=(45, 100)).astype(np.float32)
     features = rk.RandomFeatures(kernel, 333, projection="structured", random_state=2)
     Z = features.fit_transform(X)

@@ -215,7 +215,7 @@ def test_not_fitted(cls):
 
 
 @EVERY_MODEL
-def test_a_failed_fit_leaves_the_model_that_there_was(cls):
+def test_a_failed_fit_keeps_the_previous_model(cls):
     """After an error the old weights are those of the old features."""
     model = cls(rk.Gaussian(2.0), n_components=10, random_state=0).fit(GOOD, LABELS)
     before = model.predict(GOOD)

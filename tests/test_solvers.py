@@ -238,7 +238,7 @@ def test_the_excess_of_the_loss_is_bounded_by_what_is_known(warm, cap, rng):
 @pytest.mark.parametrize(
     "shift, batch", [(0.0, 30), (10.0, 40), (30.0, 30), (100.0, 20)]
 )
-def test_sgd_takes_the_most_eigenpairs_whose_step_its_batches_bear(shift, batch, rng):
+def test_sgd_takes_as_many_eigenpairs_as_its_batches_allow(shift, batch, rng):
     Z = rng.normal(size=(400, 80)) * np.geomspace(1, 0.01, 80)
     rows, solver = Rows(Z, rng.normal(size=(400, 2))), SGD(batch_rows=batch)
     most = solver.chosen_rank(80)

@@ -319,7 +319,7 @@ def test_times_of_day_are_numbers(tmp_path):
     np.testing.assert_allclose(data.X_train["t"], (np.arange(20) + 0.5) / 24)
 
 
-def test_few_texts_among_numbers_are_told(tmp_path):
+def test_few_texts_among_numbers_are_reported(tmp_path):
     path = tmp_path / "t.csv"
     values = ["1.5", "2.5", "3.5", "broken"] + 46 * ["1.5", "2.5"]
     lines = (f"{k},{value},{k}.5" for k, value in enumerate(values))

@@ -327,7 +327,7 @@ def test_quantiles_do_not_see_the_scale_of_a_column():
     assert abs(encoded[0]).max() < 4
 
 
-def test_values_that_were_not_there_and_missing_ones():
+def test_unknown_and_missing_values():
     train = pd.DataFrame({"a": ["x", "y", None, "x", "y", None, "z", "z"], "b": 1.0})
     encoder = rk.TabularEncoder().fit(train)
     new = pd.DataFrame({"a": ["never", None, "x"], "b": [np.nan, 1.0, 7.0]})
@@ -415,7 +415,7 @@ def test_free_text_is_refused_by_name():
     table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
     table = pd.concat([table] * 2, ignore_index=True)
     table["remark"] = [f"remark {i}" for i in range(2 * N)]
-    with pytest.raises(ValueError, match="'remark' holds 320 different texts.*Drop it"):
+    with pytest.raises(ValueError, match="'remark' has 320 different texts.*Drop it"):
         regressor().fit(table, np.tile(TARGET, 2))
 
 
@@ -1611,7 +1611,7 @@ class Stopper:
         return self.n >= self.most
 
 
-def test_callbacks_are_told_of_trials_and_stop_the_search(monkeypatch):
+def test_callbacks_receive_trials_and_stop_the_search(monkeypatch):
     def again(*_):
         raise AssertionError("kernels are learned again")
 

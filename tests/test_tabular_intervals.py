@@ -136,7 +136,7 @@ def test_sizes_do_not_know_their_own_group():
     assert grouped.dual is None or own.std() < 0.2
 
 
-def test_few_rows_tell_sizes_if_there_is_little_work():
+def test_little_work_uses_few_rows():
     """And those of the other rows are what these predict."""
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(500, 2))

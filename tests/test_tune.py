@@ -17,7 +17,7 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 import randkern as rk
 from randkern.datasets import Dataset
 from randkern.datasets.schema import TableFormat
-from randkern.study.fits import test_error
+from randkern.study.fits import relative_error
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.preparation import prepare
 from randkern.study.tune import Grid, preference, tune
@@ -68,7 +68,7 @@ def test_every_cell_is_the_error_of_the_model_it_names(results):
             predicted = cross_val_predict(
                 model, data.X_train, data.y_train, cv=LeaveOneOut()
             )
-            expected = test_error(data.y_train, predicted, "classification")
+            expected = relative_error(data.y_train, predicted, "classification")
             assert record["validation_error"] == pytest.approx(expected)
 
 
@@ -106,7 +106,8 @@ def test_folds_are_stratified_and_equal_cross_validation():
                 random_state=0,
             ).fit(data.X_train[train], data.y_train[train])
             predicted = model.predict(data.X_train[test])
-            errors.append(test_error(data.y_train[test], predicted, "classification"))
+            y_test = data.y_train[test]
+            errors.append(relative_error(y_test, predicted, "classification"))
         assert record["validation_error"] == pytest.approx(np.mean(errors))
 
 

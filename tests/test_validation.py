@@ -117,7 +117,7 @@ def test_tables_become_numbers(table):
 
 
 @EVERY_TABLE
-def test_values_that_were_not_there(table):
+def test_unknown_values(table):
     encoder = TableEncoder.of(table[:2])
     codes = encoder.transform(table)[:, 1]
     np.testing.assert_array_equal(codes, [1, 0, -1, 1])

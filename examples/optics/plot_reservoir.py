@@ -2,8 +2,8 @@ r"""
 Forecasting a chaotic time series with an optical reservoir
 ===========================================================
 
-A reservoir computer is a large random network that is driven by a series and never
-trained: :math:`r_{t+1} = |W r_t + U x_t|` is one pass of light through a scattering
+A reservoir computer is a large random network that is driven by a time series and never
+trained. :math:`r_{t+1} = |W r_t + U x_t|` is one pass of light through a scattering
 medium that receives the last state and the new value. Only a ridge regression from the
 state to the next value is learned.
 """
@@ -38,7 +38,7 @@ n_train, n_ahead = 2_500, 600
 # The reservoir
 # -------------
 # A state has 500 numbers. The medium scatters the state, which is remembered for some
-# ten steps, together with the new value and a constant; features of degree 1 are
+# ten steps, together with the new value and a constant. Features of degree 1 are
 # moduli of complex normal projections, as a camera sees them. Moduli are closer to
 # each other than the projections, so the state forgets how it began.
 size, memory, drive = 500, 0.9, 1.0

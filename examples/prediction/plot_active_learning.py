@@ -3,7 +3,7 @@ Active learning: which digits to label
 ======================================
 
 Labels cost time. A model that has seen few of them can select the images about which
-it is least certain, and ask for their labels: here, in each round, the ten with the
+it is least certain, and ask for their labels. Each round takes the ten images with the
 smallest difference between the probabilities of the two most likely classes.
 """
 

@@ -88,8 +88,8 @@ plt.show()
 # A guarantee
 # -----------
 # With ``conformal=True`` a fifth of the rows are set aside, and each quantile is
-# shifted such that a new target lies beyond it with at most the probability that is
-# asked for, whatever the kernel and the penalty; here the penalty is far too small.
+# shifted. A new target then lies beyond it with at most the nominal probability,
+# whatever the kernel and the penalty. Here the penalty is far too small.
 for conformal in (False, True):
     model.set_params(alpha=1e-4, conformal=conformal)
     found = model.fit(X[:300], y[:300]).predict(X_test)

@@ -4,7 +4,7 @@ Bayesian optimisation by Thompson sampling
 
 If evaluations are expensive, a Gaussian process tells which one to make next. Thompson
 sampling draws one path from the posterior and evaluates the function at the minimum of
-that path: points are tried as often as they are likely to be the best. Paths that are
+that path. Points are tried as often as they are likely to be the best. Paths that are
 functions (``sample_paths``) can be searched anywhere, not just on a grid [1]_.
 
 .. [1] Wilson et al. 2020, "Efficiently sampling functions from Gaussian process

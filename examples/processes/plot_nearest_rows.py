@@ -27,8 +27,8 @@ known, unknown = order[:100_000], order[100_000:]
 # Neighbours and features
 # -----------------------
 # Both learn the scale and a lengthscale per direction. The heights are whole metres, so
-# the noise of neighbours is that of rounding, of variance 1/12 m²; features need a
-# larger one, for all that they cannot represent, and learn it. They get 10,000 places,
+# the noise of neighbours is that of rounding, of variance 1/12 m². Features learn a
+# larger one, for all that they cannot represent. They get 10,000 places,
 # to be done in seconds. Scored are the error, and the mean negative log density of the
 # heights that were left out, which also punishes wrong standard deviations.
 kernel = 1.0 * rk.Matern(1.5, lengthscale=np.ones(2))

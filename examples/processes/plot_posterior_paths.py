@@ -3,9 +3,9 @@ Sampling functions from a Gaussian process
 ==========================================
 
 The height of a ridge in the Appalachians is measured at 24 places. A Gaussian process
-gives the height in between with its deviation, but a question about the whole ridge
-(where is the summit?) needs functions: ``sample_paths`` draws them from the posterior,
-to be evaluated anywhere.
+gives the height in between with its deviation. A question about the whole ridge (where
+is the summit?) needs functions: ``sample_paths`` draws them from the posterior, to be
+evaluated anywhere.
 """
 
 import matplotlib.pyplot as plt

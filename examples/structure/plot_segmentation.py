@@ -3,8 +3,8 @@ A photograph in six parts: spectral clustering by landmarks
 ===========================================================
 
 Spectral clustering [1]_ of the pixels of a photograph by colour and position. The
-affinities of all pairs of 30,000 pixels would take 7 GB; landmarks give them as
-:math:`ZZ^\top`, and the normalised eigenvectors are the singular vectors of
+affinities of all pairs of 30,000 pixels would take 7 GB. Landmarks give them as
+:math:`ZZ^\top`. The normalised eigenvectors are the singular vectors of
 :math:`D^{-1/2}Z`, with :math:`D = \mathrm{diag}(Z(Z^\top 1))`.
 
 .. [1] Fowlkes, Belongie, Chung & Malik 2004, "Spectral grouping using the Nyström

@@ -2,9 +2,10 @@
 Kernel methods without labels on 100,000 rows
 =============================================
 
-A linear method on random features is a kernel method: principal components, k-means,
-canonical correlations and one-class support vector machines of scikit-learn, after
-:class:`~randkern.RandomFeatures`, take time and memory linear in the number of rows.
+A linear method on random features is a kernel method. After
+:class:`~randkern.RandomFeatures`, scikit-learn's principal components, k-means,
+canonical correlations and one-class support vector machines take time and memory linear
+in the number of rows.
 Their exact forms need the kernel matrix, 80 GB for 100,000 rows in double precision;
 here they see 5,000 of the rows.
 """

@@ -77,7 +77,7 @@ def check_readable(X: Any) -> None:
             "make_blocks() returns a new iterator over blocks."
         )
     if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
+        raise TypeError("X is a LazyFrame, expected a DataFrame; pass X.collect().")
     if type(X).__module__.startswith("pyarrow"):
         raise TypeError(f"X is a pyarrow {type(X).__name__}; pass X.to_pandas().")
     refuse_dask(X, "X")
@@ -306,12 +306,13 @@ def check_kernel_rows(
         if Y is not None:
             if not is_table(Y):
                 raise ValueError(
-                    f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
+                    "Y must be a dataframe, as X is one, got "
+                    f"{type(Y).__name__}; pass two dataframes or two arrays."
                 )
             if list(Y.columns) != names:
                 raise ValueError(
-                    f"X has the columns {names}, but Y has {list(Y.columns)}; they "
-                    "must be the same, in the same order."
+                    f"the columns of Y must be those of X, {names}, in this order, got "
+                    f"{list(Y.columns)}; pass Y[X.columns]."
                 )
             # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)

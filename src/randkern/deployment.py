@@ -76,8 +76,9 @@ def weighted_sum(model: Any) -> WeightedSum:
         )
     if hasattr(model, "cells_"):
         raise ValueError(
-            f"{type(model).__name__} was fitted with features='local', whose cells "
-            "have no PyTorch module; use export_onnx, or features='nystrom'."
+            f"{type(model).__name__} was fitted with features='local', which cannot be "
+            "converted to a PyTorch module; use export_onnx, or fit with "
+            "features='nystrom'."
         )
     weights = on_host(model._model_weights)
     constant = on_host(model.intercept_)

@@ -385,7 +385,9 @@ class NumpyAlgebra(ArrayAlgebra):
         """Return the inverse of LLᵀ."""
         inverse, info = dpotri(factor, lower=1)
         if info:
-            raise np.linalg.LinAlgError("the covariance is singular.")
+            raise np.linalg.LinAlgError(
+                "the covariance is singular; increase noise, or drop duplicate rows."
+            )
         # Fill the upper triangle in place: D x D matrices take most of the memory.
         for start in range(0, len(inverse), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -411,7 +413,7 @@ class NumpyAlgebra(ArrayAlgebra):
         factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
         if info < 0:
             raise np.linalg.LinAlgError(
-                "the Gram matrix has values that are not finite; scale the input down."
+                "the Gram matrix contains NaN or infinity; scale the input down."
             )
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))

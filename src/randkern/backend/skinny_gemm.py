@@ -412,8 +412,8 @@ def _check(
     expected = np.float64 if Z.dtype == np.float64 else np.float32
     if Z.dtype not in (np.float32, np.float64, np.int16) or other.dtype != expected:
         raise TypeError(
-            f"factors must be both float64, or float32 or int16 and float32, got "
-            f"{Z.dtype} and {other.dtype}."
+            "Z must be float64 with a factor of float64, or float32 or int16 with one "
+            f"of float32, got {Z.dtype} and {other.dtype}; convert the factor."
         )
     if Z.shape[1] % COLUMNS or not other.flags.c_contiguous:
         raise ValueError(

@@ -169,7 +169,7 @@ class TorchAlgebra(ArrayAlgebra):
         pivots = torch.zeros(n, dtype=torch.int64, device=gram.device)
         if not bool(torch.isfinite(left).all()):
             raise np.linalg.LinAlgError(
-                "the Gram matrix has values that are not finite; scale the input down."
+                "the Gram matrix contains NaN or infinity; scale the input down."
             )
         threshold = n * _EPS * float(left.max())
         for rank in range(n):

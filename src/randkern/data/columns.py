@@ -80,9 +80,9 @@ def _in_utc(column: Any) -> Any:
     without = offsets.isna() & column.notna()
     if without.any():
         raise ValueError(
-            f"column {column.name!r} has dates with an offset from UTC, except in "
-            f"{int(without.sum()):,} rows: {cell(column, np.flatnonzero(without))}; "
-            "write all dates with an offset, or none."
+            f"column {column.name!r} mixes dates with and without a UTC offset; "
+            f"{int(without.sum()):,} rows have none: "
+            f"{cell(column, np.flatnonzero(without))}; write all dates in one way."
         )
     return pd.to_datetime(column, utc=True)
 

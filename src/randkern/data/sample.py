@@ -74,6 +74,7 @@ class RowSample:
             self._trim()
 
     def _trim(self) -> None:
+        """Drop all rows but those with the smallest keys."""
         smallest = _smallest(self._keys, self._size)
         parts, start = [], 0
         for X in self._X:

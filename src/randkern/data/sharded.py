@@ -522,6 +522,10 @@ class _FirstPass:
 def _first_pass(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
 ) -> _FirstPass:
+    """Check a partition, and return what the fit must know of it before it starts.
+
+    A ValueError names the `number` of the partition.
+    """
     X, y, weight = block
     sample = RowSample()
     summaries = []

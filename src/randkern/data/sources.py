@@ -293,6 +293,7 @@ def _readable(path: Any) -> Iterator[None]:
 
 
 def _check_names(path: Any, names: list[str], wanted: list[str]) -> None:
+    """Raise if column names of a file are not unique, or a wanted one is missing."""
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise DataFileError(

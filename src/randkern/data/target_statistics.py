@@ -82,6 +82,7 @@ class TargetStatistics:
 
     @classmethod
     def _of_block(cls, Y: Array, weight: Array) -> TargetStatistics:
+        """Return the statistics of targets (n, k) with weights (n,), or None."""
         ops = ops_of(Y)
         used = ops.float64_ones(len(Y), Y)
         if weight is not None:

@@ -217,7 +217,7 @@ class MetricLearner(
         if encoder is not None:
             names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
             raise ValueError(
-                f"MetricLearner expects numeric columns, but {names} are categories; "
+                f"MetricLearner expects numeric columns, but {names} are categorical; "
                 "encode them first, for instance with OneHotEncoder."
             )
         if sp.issparse(like):

@@ -321,8 +321,8 @@ def check_same_device(X: Rows, weights: Array) -> None:
     actual = place_of(X)
     if expected != actual:
         raise ValueError(
-            f"the model was fitted on {expected}, but got X on {actual}; pass X as it "
-            "was passed to fit."
+            f"X is {actual}, but the model was fitted on {expected}; convert X to "
+            "that, or fit the model on rows like X."
         )
 
 

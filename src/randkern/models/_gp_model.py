@@ -229,7 +229,10 @@ def noise_of_new_rows(model: Any, include_noise: Any, X: Any) -> Any:
         )
     weight: Any = check_weights(include_noise, validate_rows(model, X, reset=False))
     if not bool((weight > 0).all()):
-        raise ValueError("weights of new rows must be positive.")
+        raise ValueError(
+            f"include_noise has the weight {float(weight.min()):.3g}, expected "
+            "positive weights of new rows; pass only rows of positive weight."
+        )
     return model.noise_ / weight
 
 

@@ -54,7 +54,8 @@ def check_neighbors(model: Any, X: Any) -> None:
         )
     if model.likelihood != "gaussian":
         raise ValueError(
-            f"n_neighbors is for likelihood='gaussian', got {model.likelihood!r}."
+            f"n_neighbors requires likelihood='gaussian', got {model.likelihood!r}; "
+            "use n_neighbors=None."
         )
     if not are_in_memory(X) or is_tensor(X):
         raise ValueError(

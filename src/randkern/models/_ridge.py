@@ -137,6 +137,7 @@ class KernelRidge(RidgeModel):
         self._store_dual(rows.X, solution, intercept)
 
     def _check_dual_memory(self, rows: TrainingData, limit: int) -> None:
+        """Raise a MemoryLimitError if the matrix of the dual system is too large."""
         n = rows.n_rows
         if self.plan_ is None:
             what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"

@@ -108,6 +108,7 @@ class RealTargets:
         return y.reshape(len(y), -1), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
+        """Return targets as float64 numbers, one row for each row of X."""
         check_has_targets(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))
@@ -172,8 +173,7 @@ def read_labels(y: Any) -> Any:
         "torch.uint64",
     ):
         raise TypeError(
-            f"y is a tensor of type {y.dtype}, which PyTorch cannot sort; pass "
-            "y.to(torch.int64)."
+            f"y has dtype {y.dtype}, which PyTorch cannot sort; pass y.to(torch.int64)."
         )
     return y
 

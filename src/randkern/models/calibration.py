@@ -199,11 +199,14 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     F = F / size
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        # Written out: SciPy's logsumexp takes several times as long for few rows.
         values = x[0] * F + x[1:]
-        total = logsumexp(values, axis=1)
-        error = share[:, None] * (np.exp(values - total[:, None]) - target)
+        values -= values.max(axis=1, keepdims=True)
+        exponentials = np.exp(values)
+        total = exponentials.sum(axis=1)
+        error = share[:, None] * (exponentials / total[:, None] - target)
         gradient = np.array([(error * F).sum(), *error.sum(axis=0)])
-        return float(share @ (total - (target * values).sum(axis=1))), gradient
+        return float(share @ (np.log(total) - (target * values).sum(axis=1))), gradient
 
     def minimised(offset_bounds: tuple[float | None, float | None]) -> Any:
         return minimize(

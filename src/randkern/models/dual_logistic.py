@@ -124,34 +124,34 @@ class DualLogistic:
         each step, returns True to stop.
         """
         zeros = np.zeros(self.signs.shape)
-        at = DualWeights(zeros, zeros) if start is None else start
+        current = DualWeights(zeros, zeros) if start is None else start
         n_iter, is_stopped = 0, False
-        value = self._objective(at, strength)
+        value = self._objective(current, strength)
         while True:
-            slopes = derivatives(at.values, self.signs)[1]
-            gradient = at.weights + strength[:, None] * slopes
+            slopes = derivatives(current.values, self.signs)[1]
+            gradient = current.weights + strength[:, None] * slopes
             bound = (
                 0.5 * float((gradient * self.operator.product(gradient)).sum()) / value
             )
             n_iter += 1
-            at = DualWeights(at.weights, at.values, n_iter, bound)
+            current = DualWeights(current.weights, current.values, n_iter, bound)
             if bound <= tol or n_iter >= max_iter or is_stopped:
-                return at
-            newton = self._step(at, gradient, np.sqrt(strength)[:, None])
-            after = newton
+                return current
+            full_step = self._step(current, gradient, np.sqrt(strength)[:, None])
+            trial = full_step
             length = 1.0
-            n_iter = newton.n_iter
-            while not (lower := self._objective(after, strength)) < value:
+            n_iter = full_step.n_iter
+            while not (trial_value := self._objective(trial, strength)) < value:
                 length /= 2
                 if length < _SHORTEST:
-                    return at  # rounding errors
-                after = DualWeights(
-                    at.weights + length * (newton.weights - at.weights),
-                    at.values + length * (newton.values - at.values),
+                    return current  # rounding errors
+                trial = DualWeights(
+                    current.weights + length * (full_step.weights - current.weights),
+                    current.values + length * (full_step.values - current.values),
                 )
-            at = after
-            value = lower
-            is_stopped = report(after.weights)
+            current = trial
+            value = trial_value
+            is_stopped = report(trial.weights)
 
     def _objective(self, at: DualWeights, strength: np.ndarray) -> float:
         losses = derivatives(at.values, self.signs)[0]

@@ -159,6 +159,10 @@ class FeatureMatrix:
         return None
 
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
+        """Return a cache with the features of the first `n_cached` rows.
+
+        With `compressed` they are stored in 16 bits, with a scale per row.
+        """
         ops = self._ops
         like = self.like
         D = self.plan.n_components

@@ -418,6 +418,6 @@ def _checked_quantiles(quantiles: Any) -> np.ndarray:
     if not valid or (np.diff(values) <= 0).any():
         raise ValueError(
             "quantiles must be numbers between 0 and 1 in increasing order, got "
-            f"{quantiles!r}; for instance (0.1, 0.5, 0.9)."
+            f"{quantiles!r}; pass for instance (0.1, 0.5, 0.9)."
         )
     return values

@@ -336,9 +336,9 @@ class _ChoosesAlpha(RidgeModel):
             classes_of_split = np.unique(y[train][used[train]]).tolist()
             if is_classifier(self) and len(classes_of_split) == 1:
                 raise ValueError(
-                    "the training rows of a split of cv have a single class, "
-                    f"{classes_of_split[0]!r}; use fewer folds, or stratified ones, as "
-                    "cv=5 does."
+                    "a split of cv has training rows of one class only, "
+                    f"{classes_of_split[0]!r}; use fewer folds, or stratified folds "
+                    "such as those of cv=5."
                 )
         return splits
 
@@ -359,6 +359,7 @@ def _on_host(array: Any) -> Any:
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:
+    """Return penalties as an array; raise unless they are positive and finite."""
     values = np.atleast_1d(np.asarray(alphas))
     values = values.astype(float) if values.dtype.kind in "iuf" else np.zeros(1)
     valid = (values > 0) & np.isfinite(values)

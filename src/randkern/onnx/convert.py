@@ -126,8 +126,8 @@ def export_onnx(
     for name in outputs:
         if name in dict(types):
             raise ValueError(
-                f"the column {name!r} has the name of an output of the ONNX model; "
-                "rename it before fitting."
+                f"X has a column {name!r}, but the ONNX model has an output of this "
+                "name; rename the column before fitting."
             )
     onnx_model = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
     _rename_inputs(onnx_model.graph, [name for name, _ in types])

@@ -205,8 +205,8 @@ class SimulatedOPU(SharedDevice):
         self.level = check_positive("level", level)
         if self.level > 1:
             raise ValueError(
-                "level, the mean count as a share of full scale, must be at most 1, "
-                f"got {level!r}; use for instance 1/16."
+                "level, the mean count as a fraction of full scale, must be between 0 "
+                f"and 1, got {level!r}; use for instance 1/16."
             )
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)

@@ -129,7 +129,8 @@ def _pair(name: str, value: Any, minimum: int = 1) -> tuple[int, int]:
     if len(parts) != 2 or len(sizes) != 2 or min(sizes) < minimum:
         kind = "positive" if minimum else "non-negative"
         raise ValueError(
-            f"{name} must be a {kind} integer or a pair of them, got {value!r}."
+            f"{name} must be a {kind} integer or a pair of {kind} integers, got "
+            f"{value!r}; pass for instance {name}=2 or {name}=(2, 2)."
         )
     return sizes[0], sizes[1]
 

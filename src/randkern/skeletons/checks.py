@@ -118,9 +118,9 @@ def ordered(
                 "the input."
             )
         raise ValueError(
-            f"a skeleton has a single output, but the nodes {outputs} have no outgoing "
-            "edges; connect them to one node, for instance with the activation "
-            "'identity'."
+            f"a skeleton must have a single output, but the nodes {outputs} have no "
+            "outgoing edges; connect them to one node, for instance with the "
+            "activation 'identity'."
         )
     return order, sources
 

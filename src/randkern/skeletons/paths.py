@@ -238,9 +238,10 @@ def _check_cost(skeleton: Skeleton) -> None:
     ):
         if degrees.omitted > _MAX_OMITTED:
             raise ValueError(
-                f"degrees of {activation!r} above {MAX_DEGREE:,} are not drawn, but "
-                f"have the probability {degrees.omitted:.2g}; use an activation with a "
-                "smaller slope at 1, or the exact kernel (n_components=None)."
+                f"degrees of {activation!r} above {MAX_DEGREE:,}, which are never "
+                f"drawn, have probability {degrees.omitted:.2g}, too much to omit; use "
+                "an activation with a smaller slope at 1, or the exact kernel "
+                "(n_components=None)."
             )
     factors = skeleton.complexity(truncated=True)
     if factors > _MAX_FACTORS:

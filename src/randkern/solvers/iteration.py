@@ -153,7 +153,8 @@ class Checkpoint:
             ) from error
         if kind is not None:
             raise CheckpointError(
-                f"checkpoint={str(path)!r} is {kind}; name a file, such as "
+                f"checkpoint={str(path)!r} is {kind}, expected the path of a file; "
+                "pass for instance "
                 f"{str(self.path / 'fit.npz' if kind == 'a folder' else 'fit.npz')!r}."
             )
         folder = self.path.resolve().parent

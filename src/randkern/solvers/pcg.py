@@ -564,6 +564,7 @@ class _Run:
         self.jitter = 0.0
 
     def _begin(self) -> Iterate:
+        """Return the first iterate: `start`, or zero."""
         B = self.B
         ops = ops_of(self.B)
         empty = ops.float64_zeros((len(B), 0), B)

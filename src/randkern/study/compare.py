@@ -7,12 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from .._validation import check_choice, check_count, check_positive
-from .deadline import Deadline
-from .fits import Fits, Progress
-from .kernel_choices import KernelChoice, parse_kernels
-from .metrics import metric_of
-from .selection import Selection, select_hyperparameters
+from randkern._validation import check_choice, check_count, check_positive
+from randkern.study.deadline import Deadline
+from randkern.study.fits import Fits, Progress
+from randkern.study.kernel_choices import KernelChoice, parse_kernels
+from randkern.study.metrics import metric_of
+from randkern.study.selection import Selection, select_hyperparameters
 
 # As many as a usual core does in the time that a fit of any size takes.
 _FIXED_OPERATIONS = 1e8
@@ -94,7 +94,7 @@ def compare(
     fits.total = len(choices) * (1 + len(draws))
     baselines = fits.baselines({"n_components": None})
     chosen = _measure_all(fits, choices, draws, alpha, deadline)
-    fits.step("done")
+    fits.begin("done")
     arguments = {
         "kernels": [choice.label for choice in choices],
         "n_components": sizes,
@@ -120,7 +120,7 @@ def _measure_all(
     """Add all records, as kernels and sizes were asked for; return hyperparameters."""
     chosen: dict[str, Selection] = {}
     for choice in choices:
-        fits.step(f"{choice.label}: choosing hyperparameters")
+        fits.begin(f"{choice.label}: choosing hyperparameters")
         if deadline.is_over() and chosen:
             continue
         X = fits.data.X_train
@@ -183,7 +183,7 @@ def _measure(
     """Add one record, or a note on why it was skipped."""
     label = _label(choice, features)
     doing = "exact" if size is None else f"{size:,} features, seed {seed}"
-    fits.step(f"{label}: {doing}")
+    fits.begin(f"{label}: {doing}")
     note: dict[str, Any] = {"kernel": label, "n_components": size}
     operations = _operations(len(fits.data.X_train), size)
     reason = deadline.reason_to_skip(operations)
@@ -196,7 +196,7 @@ def _measure(
     if (most := model.n_components) != size:
         fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
         return
-    measured = fits.noted(note, partial(fits.measured, model))
+    measured = fits.try_fit(note, partial(fits.measured, model))
     if measured is not None:
         deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
         named = choice.hyperparameters(selected.value, selected.alpha)

@@ -12,15 +12,14 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.pipeline import make_pipeline
 
 import randkern
-
-from .._memory import resolve_memory_limit
-from ..exceptions import FeatureErrorWarning, MemoryLimitError
-from ..reporting.scores import evaluate, rmse_error
-from .kernel_choices import capped, parse_kernel
-from .measure import Measurement
-from .metrics import metric_of, value_of
-from .preparation import prepare
-from .records import describe_machine, installed_versions
+from randkern._memory import resolve_memory_limit
+from randkern.exceptions import FeatureErrorWarning, MemoryLimitError
+from randkern.reporting.scores import evaluate, rmse_error
+from randkern.study.kernel_choices import capped, parse_kernel
+from randkern.study.measure import Measurement
+from randkern.study.metrics import metric_of, value_of
+from randkern.study.preparation import prepare
+from randkern.study.records import describe_machine, installed_versions
 
 _METRICS = {
     "classification": ("misclassified share", "1 - accuracy on the test rows"),
@@ -37,7 +36,7 @@ Progress = Callable[[int, int, str], None]
 class Fits:
     """Fits to one data set, their records, and notes of what was skipped or warned of.
 
-    `progress` is called as ``progress(done, total, doing)`` before every step, of which
+    `progress` is called as ``progress(done, total, task)`` before every task, of which
     there are `total`, and finally with ``done == total``.
     """
 
@@ -58,10 +57,10 @@ class Fits:
         self._done = 0
         self._progress = progress
 
-    def step(self, doing: str) -> None:
-        """Tell what begins."""
+    def begin(self, task: str) -> None:
+        """Report the task that begins."""
         if self._progress is not None:
-            self._progress(self._done, self.total, doing)
+            self._progress(self._done, self.total, task)
         self._done += 1
 
     def model(
@@ -103,8 +102,8 @@ class Fits:
             rows = np.union1d(rows, np.unique(y, return_index=True)[1])
         return rows
 
-    def noted(self, note: Mapping[str, Any], fit: Callable[[], Any]) -> Any:
-        """Return what `fit` does, or None if it was skipped; note why, and warnings."""
+    def try_fit(self, note: Mapping[str, Any], fit: Callable[[], Any]) -> Any:
+        """Return the result of `fit`, or None if it was skipped; record why."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             # What few features cost is what is measured.
@@ -153,7 +152,7 @@ class Fits:
             values, error = evaluation.scores, evaluation.standard_error
         area = values.get("auc", np.nan)
         return {
-            "test_error": test_error(y, predicted, task),
+            "test_error": relative_error(y, predicted, task),
             "standard_error": error,
             "log_loss": values.get("log_loss"),
             "auc": area if np.isfinite(area) else None,
@@ -219,7 +218,7 @@ def _add(notes: list[dict[str, Any]], note: dict[str, Any]) -> None:
         notes.append(note)
 
 
-def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
+def relative_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
     """Return the error of predictions, 0 for perfect ones.
 
     It is the share of misclassified rows; or the root mean squared error divided by the
@@ -229,9 +228,6 @@ def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> fl
         return float(np.mean(y_true != y_predicted))
     residual = np.asarray(y_predicted).reshape(np.shape(y_true)) - y_true
     return float(np.sqrt(np.mean(residual**2))) / _spread(y_true)
-
-
-test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 
 
 def _spread(y: NDArray[Any]) -> float:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-
-from .._sklearn import safe_indexing
-from .splitting import Splitting
+from randkern._sklearn import safe_indexing
+from randkern.study.splitting import Splitting
 
 if TYPE_CHECKING:
-    from ..tabular.encoder import TabularEncoder
+    from randkern.tabular.encoder import TabularEncoder
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -111,6 +110,7 @@ def _described(encoder: TabularEncoder) -> str:
 
 
 def _checked_target(y: Any, task: str) -> NDArray[Any]:
+    """Return targets as numbers, or as labels; raise if some are missing."""
     values = np.asarray(y)
     if task == "regression":
         values = values.astype(np.float64)
@@ -129,6 +129,7 @@ def _checked_target(y: Any, task: str) -> NDArray[Any]:
 
 
 def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
+    """Raise if there are too few rows, columns or classes to learn from."""
     if len(y) < MIN_ROWS:
         raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
     if X.shape[1] == 0:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from randkern._files import atomic_write
-
-from .measure import peak_memory_method
+from randkern.study.measure import peak_memory_method
 
 _RECORDED_PACKAGES = ("randkern", "numpy", "scipy", "scikit-learn", "numba")
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 import randkern
 from randkern.data.training_data import ArrayRows
 from randkern.models.alpha_search import DualSearch, PrimalSearch, squared_error
-
-from .kernel_choices import KernelChoice, capped
-from .splitting import Splitting
+from randkern.study.kernel_choices import KernelChoice, capped
+from randkern.study.splitting import Splitting
 
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
 # with a number of features whose decomposition takes seconds.

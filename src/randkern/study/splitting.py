@@ -14,7 +14,7 @@ from sklearn.model_selection import (
     train_test_split,
 )
 
-from ..tabular.folds import Folds, group_codes, time_codes
+from randkern.tabular.folds import Folds, group_codes, time_codes
 
 Rows = NDArray[np.intp]
 # Batches of successive rows, whose mean errors are nearly independent.
@@ -128,6 +128,10 @@ class Splitting:
 def _random_rows(
     y: NDArray[Any], task: str, size: float, seed: int, n_training: int | None
 ) -> tuple[Rows, Rows, str]:
+    """Return training and test rows drawn at random, and a description of the split.
+
+    Classes have equal shares in both, unless one of them has too few rows for that.
+    """
     n = len(y)
     stratified = task == "classification"
     if stratified:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import make_scorer
 
 import randkern
-
-from .._extras import import_extra
-from .._validation import check_count, check_positive
-from .deadline import Deadline
-from .fits import Fits, Progress, test_error
-from .kernel_choices import KernelChoice, parse_kernels
-from .metrics import metric_of
+from randkern._extras import import_extra
+from randkern._validation import check_count, check_positive
+from randkern.study.deadline import Deadline
+from randkern.study.fits import Fits, Progress, relative_error
+from randkern.study.kernel_choices import KernelChoice, parse_kernels
+from randkern.study.metrics import metric_of
 
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
@@ -269,7 +268,7 @@ class _Search(Fits):
         `n_final` fits follow all settings.
         """
         doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
-        self.step(choice.label + doing)
+        self.begin(choice.label + doing)
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
         self.least_error[choice.label] = None
@@ -285,7 +284,9 @@ class _Search(Fits):
             alphas=distinct,
             cv=self.splits,
             scoring=self.metric.scorer
-            or make_scorer(test_error, greater_is_better=False, task=self.data.task),
+            or make_scorer(
+                relative_error, greater_is_better=False, task=self.data.task
+            ),
         )
         seconds = self._fitted(model, choice, named)
         if seconds is None:
@@ -328,7 +329,7 @@ class _Search(Fits):
         self.sort(choices)
         for choice in choices:
             self.conclude(choice)
-        self.step("done")
+        self.begin("done")
 
     def sort(self, choices: Sequence[KernelChoice]) -> None:
         """Sort records and settings by kernels as asked for, and by their values."""
@@ -344,7 +345,7 @@ class _Search(Fits):
 
     def conclude(self, choice: KernelChoice) -> None:
         """Fit the best setting of a kernel on all training rows, and score it."""
-        self.step(f"{choice.label}: the best on the test rows")
+        self.begin(f"{choice.label}: the best on the test rows")
         own = [r for r in self.records if r["kernel"] == choice.label]
         if not own:
             return
@@ -374,7 +375,7 @@ class _Search(Fits):
         note = {"kernel": choice.label, "hyperparameters": dict(named)}
         fit = partial(model.fit, self.data.X_train, self.data.y_train)
         start = time.perf_counter()
-        skipped = self.noted(note, fit) is None
+        skipped = self.try_fit(note, fit) is None
         return None if skipped else time.perf_counter() - start
 
 

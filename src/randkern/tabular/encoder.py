@@ -231,10 +231,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         check_categories(name, values)
         if n := n_free_texts(name, values):
             raise ValueError(
-                f"column {name!r} holds {n} different texts in {len(values)} rows, too "
-                "many for categories. Drop it, or encode it as numbers or as a few "
-                "categories; TabularRegressor and TabularClassifier read free text "
-                "(text_columns)."
+                f"column {name!r} has {n} different texts in {len(values)} rows, too "
+                "many for a categorical column. Drop it, or encode it as numbers or "
+                "with fewer categories; TabularRegressor and TabularClassifier accept "
+                "free text (text_columns)."
             )
 
     def transform(self, X: Any) -> np.ndarray:

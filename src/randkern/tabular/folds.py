@@ -225,8 +225,8 @@ def _codes_of(values: Any, n: int, name: str) -> np.ndarray:
             missing = np.isnat(values)
         if missing.any():
             raise ValueError(
-                f"{name} is missing in {int(missing.sum()):,} of {n:,} rows, the first "
-                f"of which is {int(missing.argmax()):,}; give a value for each row."
+                f"{name} is missing in {int(missing.sum()):,} of {n:,} rows (first: "
+                f"row {int(missing.argmax()):,}); fill in the values, or drop the rows."
             )
     try:
         return np.unique(values, return_inverse=True)[1]
