@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from check_pages import contrast
 from docutils import nodes
 from matplotlib import pyplot as plt
 from matplotlib.collections import Collection
@@ -57,6 +58,16 @@ def darken(figure: Figure) -> None:
                     recolour(artist, name)
 
 
+def legible(colour: str) -> str:
+    """Return a colour of text, as much lighter as dark pages need (WCAG 2.2, AA)."""
+    rgba = to_rgba_array(colour)[0]
+    for share in np.linspace(0, 1, 11):
+        lighter = [*(rgba[:3] + share * (1 - rgba[:3])), rgba[3]]
+        if contrast(to_hex(lighter), PAPER) >= 4.5:
+            break
+    return to_hex(lighter, keep_alpha=True)
+
+
 def is_mapped(artist: Any) -> bool:
     """Whether an artist's colours stand for numbers."""
     return isinstance(artist, Collection) and artist.get_array() is not None
@@ -68,6 +79,8 @@ def recolour(artist: Any, name: str) -> None:
     if isinstance(colour, str) and colour in ("none", "auto"):
         return
     colours = [to_hex(each, keep_alpha=True) for each in for_dark_pages(colour)]
+    if isinstance(artist, Text):
+        colours = [legible(each) for each in colours]
     if colours:
         several = isinstance(artist, Collection)
         getattr(artist, f"set_{name}")(colours if several else colours[0])

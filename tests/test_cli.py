@@ -504,7 +504,7 @@ def test_phases_show_the_seconds_of_the_limit(monkeypatch):
         "Console",
         lambda **_: Console(file=shown, force_terminal=True, width=80),
     )
-    with console.Clock(60).phase("fitting 100 training rows") as detail:
+    with console.phase(console.started(60), "fitting 100 training rows") as detail:
         detail("3 kernels tried")
     assert "0 of 60 s" in shown.getvalue()
     assert "fitting 100 training rows: 3 kernels tried" in shown.getvalue()
@@ -517,7 +517,7 @@ def test_the_clock_of_a_process_ends_with_its_command(monkeypatch):
     with pytest.raises(SystemExit):
         cli.main()
     assert console.start_of_process.get() is None
-    assert console.Clock(60).left > 59
+    assert console.started(60).left > 59
 
 
 def test_progress_counts_the_kernels_of_the_leaderboard():

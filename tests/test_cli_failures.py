@@ -225,7 +225,7 @@ def test_every_kind_of_model_has_a_learning_curve(kind):
         U = encoder.transform(rows)
         exact.set_params(alpha=alpha).fit(U[order], y[order])
         expected = np.sqrt(np.mean((exact.predict(U) - y) ** 2))
-        assert curve[60] == pytest.approx(expected)
+        assert curve[60]["rmse"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("n", [10, 12, 14])

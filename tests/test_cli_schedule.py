@@ -48,12 +48,12 @@ def test_fits_have_a_second_each_at_least():
 def test_the_clock_starts_with_the_process():
     token = console.start_of_process.set(time.perf_counter() - 2.0)
     try:
-        clock = console.Clock(5.0)
+        clock = console.started(5.0)
     finally:
         console.start_of_process.reset(token)
     assert 2.0 < clock.left <= 3.0
     assert str(clock) == "2 of 5 s"
-    assert console.Clock(5.0).left > 4.0  # of a command in a process that does more
+    assert console.started(5.0).left > 4.0  # of a command in a process that does more
 
 
 @pytest.mark.parametrize("n_rows, is_limited", [(200, True), (4000, False)])

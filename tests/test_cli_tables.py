@@ -138,7 +138,7 @@ def test_learning_curves_end_at_the_error_of_the_model():
     curve = learning_curve(model, (rows[:200], y[:200]), (rows[200:], y[200:]))
     errors = model.model_.predict(rows[200:])[:, 0] - y[200:]
     assert list(curve) == [50, 100, 200]
-    assert curve[200] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
+    assert curve[200]["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
 
 
 def test_figures_of_reports_have_the_colours_of_the_page(fitted):
@@ -444,7 +444,6 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("value", "options", "message"),
     [
-        (None, (), "row 5 is empty"),
         (
             "?",
             (),
@@ -723,7 +722,7 @@ def test_errors_of_cells_name_the_file(fitted, tmp_path):
     bad = tmp_path / "bad.csv"
     frame.to_csv(bad, index=False)
     fit_to = ("fit", bad, "--target", "price")
-    said = f"{bad}: column 'weight' was numeric"
+    said = f"{bad}: column 'weight' holds numbers in the table"
     for arguments, message in (
         (fit_to, f"{bad}: column 'weight' is numeric except in 1 rows: row 7"),
         (("predict", fitted[0] / "out" / "model.skops", bad), said),
@@ -755,6 +754,32 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):
+    model = fitted[0] / "out" / "model.skops"
+    rows = table(8).drop(columns=["price", "sold"])
+    rows.loc[0, "colour"] = "mauve"
+    rows.loc[1:2, "weight"] = np.nan
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", model, tmp_path / "new.csv")
+    assert result.exit_code == 0, result.output
+    assert (
+        "column 'colour': 1 of 8 rows has a category that the model has not seen "
+        "('mauve')" in result.output
+    )
+    assert "column 'weight': 2 of 8 rows have no value, and none was" in result.output
+    rows.rename(columns=str.upper).to_csv(tmp_path / "upper.csv", index=False)
+    result = run("predict", model, tmp_path / "upper.csv")
+    assert "the names differ only in upper and lower case" in result.output
+
+
+def test_a_file_without_a_target_lists_its_columns(tmp_path):
+    table().to_csv(tmp_path / "sales.csv", index=False)
+    for command in ("fit", "compare", "tune"):
+        result = run(command, tmp_path / "sales.csv")
+        assert result.exit_code == 2
+        assert "--target), one of " in result.output and "'price'" in result.output
 
 
 def test_a_target_of_names_warns(tmp_path):

@@ -18,7 +18,14 @@ from sklearn import datasets as sklearn_datasets
 
 from randkern import TabularEncoder
 from randkern.data.dates import dates_as_days
-from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
+from randkern.datasets import (
+    DATASET_NAMES,
+    Dataset,
+    TableFormat,
+    fetch_openml,
+    load_dataset,
+    read_table,
+)
 from randkern.datasets.frames import (
     dataset_from_frame,
     infer_task,
@@ -226,12 +233,15 @@ def test_table_target_errors(frame, tmp_path):
         ("a,b,y\n1,2,3\n\n1,2,3,4\n", "line 4 has 4 fields, expected 3"),
         ("a,b,y\n1,2,3,\n1,2,3,\n", "line 2 has 4 fields"),
         ("a,a,b,b,y\n1,2,3,4,5\n", "duplicate column names: a, b;"),
-        ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the target 'y'"),
+        ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the .*more than half"),
         ("a,y\n1,2.5\n", "the table has 1 row, expected at least 2"),
         ("a,y\n1,x\n2,x\n", "the target 'y' is 'x' in all 2 rows"),
         ("y\n1\n2\n", "no features"),
-        ("a;b;y\n1,5;2;3\n", "';' between names, expected ','; pass --decimal ,"),
-        ("a\ty\n1\t2\n", "between fields, or name it .tsv"),
+        ("Sales,,\n,,\na,b,y\n1,2,3\n", r"names seem to be in line 3 \(a, b, y\)"),
+        (
+            "Sales\na,y\n1,2\n",
+            "line 2 has 2 fields, .*delete the lines above",
+        ),
         ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
         ('a,y\n1,"2\n2,3\n', "cannot be read as a table|line 3|fields"),
     ],
@@ -265,12 +275,88 @@ def test_csv_quirks(tmp_path):
     assert data.feature_names == ("a", "b") and data.y_train.tolist() == ["u", "v", "v"]
     assert data.X_train["b"].isna().tolist() == [True, False, False]
     assert data.X_train["b"][2] == "r, s"
-    path.write_text("a;b;y\n1;2;3\n")
-    with pytest.raises(ValueError, match="has ';' between names, expected ','"):
-        load_dataset(path, target="y")
     path.write_text(",a,y\n0,1,u\n1,2,v\n")
-    with pytest.warns(UserWarning, match="column 1 has no name"):
+    with pytest.warns(UserWarning, match="column 1 has no name and is kept"):
         load_dataset(path, target="y")
+    path.write_text(",a,,y\n0,1,2,u\n1,2,3,v\n")
+    with pytest.warns(UserWarning, match="columns 1 and 3 have no name and are kept"):
+        load_dataset(path, target="y")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_fields_are_separated_by_the_sign_between_the_names(
+    separator, suffix, tmp_path
+):
+    path = tmp_path / f"t.{suffix}"
+    columns = {"a": [1.5, 2.5, 3.5], "b": ["u", "v", "u"], "y": [1, 0, 1]}
+    frame = pandas.DataFrame(columns)
+    frame.to_csv(path, index=False, sep=separator)
+    pandas.testing.assert_frame_equal(read_table(path), frame)
+
+
+def test_a_decimal_comma_between_semicolons_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b;y\n1,5;2;3\n2,5;2;4\n")
+    with pytest.raises(DataFileError, match="such as '1,5': say --decimal ,, and"):
+        load_dataset(path, target="y")
+
+
+def test_rows_without_a_target_are_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{i},{'rare' if i == 5 else 'ab'[i % 2]},{i % 7}.5" for i in range(40)]
+    rows[5] = "5,rare,"
+    path.write_text("a,b,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="1 of 40 rows has no .*row 5 .*line 7 of"):
+        data = load_dataset(path, target="y")
+    assert data.X_train["a"].tolist() == [i for i in range(40) if i != 5]
+    assert list(data.X_train["b"].cat.categories) == ["a", "b"]
+    np.testing.assert_array_equal(
+        data.y_train, [i % 7 + 0.5 for i in range(40) if i != 5]
+    )
+    rows[30] = "30,a,inf"  # errors count the rows of the file
+    path.write_text("a,b,y\n" + "\n".join(rows))
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(DataFileError, match="row 30 holds inf"),
+    ):
+        load_dataset(path, target="y")
+
+
+def test_classes_of_whole_numbers_stay_whole_where_targets_are_missing(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "".join(f"{i},{i % 2}\n" for i in range(20)) + "20,\n")
+    with pytest.warns(UserWarning, match="1 of 21 rows has no value"):
+        data = load_dataset(path, target="y")
+    assert data.target_names == ("0", "1") and data.y_train.dtype == np.int64
+    labels = [*("1", "01", "2") * 10, ""]
+    path.write_text("a,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels)))
+    with (
+        pytest.warns(UserWarning, match="1 of 31 rows has no value"),
+        pytest.warns(UserWarning, match="'1' and '01', which are different classes"),
+    ):
+        data = load_dataset(path, target="y")
+    assert data.target_names == ("01", "1", "2")
+
+
+def test_names_with_spaces_around_them_warn(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a, b ,y\n1,2,u\n2,3,v\n")
+    with pytest.warns(UserWarning, match="spaces around them: ' b '; --strip"):
+        load_dataset(path, target="y")
+    load_dataset(path, target="y", form=TableFormat(strip=True))  # without a warning
+
+
+def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
+    path = tmp_path / "c.xlsx"
+    path.write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"as CSV .*read_excel\('c.xlsx"):
+        load_dataset(path, target="y")
+    path = tmp_path / "c.doc"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"expected .csv, .tsv, .*\.zst\)$") as caught:
+        load_dataset(path, target="y")
+    assert len(str(caught.value)) < 180 + len(str(path))
 
 
 def write_json_lines(path, rows):
@@ -442,7 +528,6 @@ def test_free_texts_are_left_out_of_training_and_test_rows():
 @pytest.mark.parametrize(
     ("value", "task", "message"),
     [
-        (None, None, "row 5 is empty"),
         ("?", None, r"numbers and text: row 5 holds '\?'.*--task classification"),
         ("?", "regression", r"row 5 holds '\?'"),
         (np.inf, "regression", "row 5 holds inf"),

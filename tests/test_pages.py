@@ -190,11 +190,13 @@ def test_figures_for_dark_pages():
     (line,) = axes.plot([0, 1], color="k")
     mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
     bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
+    name = axes.text(0, 0, "structured", color="#0072B2")
     arrow = axes.annotate("a", (0, 0), (1, 1), arrowprops={"color": "0.2"}).arrow_patch
     figures.darken(figure)
     figure.draw_without_rendering()
     inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
     assert to_rgba(arrow.get_edgecolor())[0] > 0.5
+    assert pages.contrast(to_hex(name.get_color()), DARK) >= LEAST
     assert np.allclose([to_rgba(colour) for colour in inks], ink)
     assert to_hex(bars[0].get_facecolor()) == "#0072b2"
     assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])

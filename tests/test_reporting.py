@@ -30,8 +30,9 @@ from randkern.reporting import (
 )
 from randkern.reporting.baseline_models import TREES
 from randkern.reporting.figures import gain_of_rows
-from randkern.reporting.quality import interval_coverage
-from randkern.reporting.scores import Evaluation, share_text
+from randkern.reporting.page import learning_curve, score_rows
+from randkern.reporting.quality import agreement, interval_coverage, residuals
+from randkern.reporting.scores import Evaluation, measured_text, share_text
 from randkern.reporting.summary import number_text, summarise
 from randkern.tabular.code import shortened
 
@@ -232,6 +233,75 @@ def test_the_gain_of_more_rows_is_reported_where_the_curve_supports_it():
     )
 
 
+def test_prices_have_thousands_and_the_digits_of_their_error(regression):
+    evaluation = regression.evaluation
+    prices = replace(
+        evaluation,
+        predictions=1e5 * evaluation.predictions,
+        intervals=1e5 * evaluation.intervals,
+        scores={**evaluation.scores, "rmse": 9748.2, "mae": 7001.9},
+        standard_error=771.3,
+    )
+    others = {"mean": Evaluation(np.empty(0), {"rmse": 102_921.0, "mae": 9784.0}, 0.0)}
+    shown = dict(score_rows(replace(regression, evaluation=prices, others=others)))
+    assert shown["root mean squared error"] == ["9,750 ± 770", "102,920"]
+    assert shown["mean absolute error"] == ["7,000", "9,780"]
+    figures = {panel.heading: panel.svg for panel in panels(regression, "y")}
+    assert re.search(r">a</t(ext|span)>", figures["Which columns matter"])
+    y = 1e5 * regression.test[1]
+    for svg, caption in (agreement(prices, y, "y"), residuals(prices, y, "y")):
+        labels = re.findall(r"<text[^>]*>(−?[\d,]+)</text>", svg)
+        assert 4 <= len(labels) <= 12 and any("0,000" in label for label in labels)
+        assert "e+0" not in svg and "e+0" not in caption
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (9748.2, 771.3, "9,750"),
+        (12_345_678, 1.2e6, "12,300,000"),
+        (0.50312, 0.0123, "0.503"),
+        (0.5, 0.0123, "0.500"),
+        (1234.5, 0.0, "1,234"),
+        (3.2e-7, 1e-9, "3.2e-07"),
+        (0.0, 0.0, "0"),
+    ],
+)
+def test_measured_numbers_have_two_digits_of_their_error(value, error, text):
+    assert measured_text(value, error) == text
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "auc"])
+def test_the_metric_that_was_asked_for_is_first_in_a_report(classes, metric):
+    asked = replace(classes, metric=metric)
+    title = {"log_loss": "log loss", "auc": "AUC"}[metric]
+    assert score_rows(asked)[0][0] == title
+    caption, page = page_of(asked)
+    header = re.search(r"<tr><th scope=\"col\"></th>(.*?)</tr>", page)[1]
+    assert re.findall(r">([^<]+)</th>", header) == [
+        title,
+        *(name for name in ("misclassified", "log loss", "AUC") if name != title),
+    ]
+    rows = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="number', page)
+    assert rows[:2] == ["this model", "most frequent class"]
+    curve = learning_curve(asked.model, asked.train, asked.test)
+    last = list(curve.values())[-1]
+    if metric in last:
+        assert f"The {title} of held-out rows" in caption["What more rows would bring"]
+        assert f"{last[metric]:.4g} with" in caption["What more rows would bring"]
+
+
+def test_a_column_that_numbers_the_rows_is_named():
+    n = 50
+    X = pd.DataFrame({"id": np.arange(1, n + 1), "x": np.arange(n) % 7, "no": np.nan})
+    found = summarise(X, np.arange(n) % 5.0, "regression").warnings
+    assert found == [
+        "'id' numbers the rows: leave it out (--drop id), unless the order of the rows "
+        "matters.",
+        "'no' holds no value and is ignored.",
+    ]
+
+
 def test_copies_of_columns_are_named():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=50), "b": rng.integers(0, 3, 50)})
@@ -254,7 +324,7 @@ def test_copies_of_columns_are_named():
         (2019.5, 12.0, "2,019.5"),
         (1.5e12, 1e12, "1.5e+12"),
         (2e-8, 1e-8, "2e-08"),
-        (1234567.0, 0.0, "1.235e+06"),
+        (1234567.0, 0.0, "1,234,567"),
         (7.0, 0.0, "7"),
     ],
 )

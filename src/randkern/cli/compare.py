@@ -24,6 +24,7 @@ _OTHERS = [METRICS[name] for name in ("error", "logloss", "auc", "nrmse")]
 
 
 def command(
+    file: options.File = None,
     data: options.Data = "digits",
     data_dir: options.DataDir = None,
     target: options.Target = None,
@@ -90,7 +91,7 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(data, target, task, data_dir, test, form, groups, time)
+    source = Source(file or data, target, task, data_dir, test, form, groups, time)
     run(measure, source, time_limit, save, out, _print)
 
 

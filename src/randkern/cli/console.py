@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from traceback import extract_tb, print_exception
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -30,6 +29,9 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import randkern
+
+if TYPE_CHECKING:
+    from ..study.deadline import Deadline
 
 # Of redirected output without COLUMNS; others have their width up to MAX_COLUMNS.
 PLAIN_COLUMNS = 100
@@ -172,70 +174,60 @@ def described_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({place}, line {last.lineno})"
 
 
-class Clock:
-    """Shows the phases of a command, and the seconds of its time limit so far.
+def started(limit: float) -> "Deadline":
+    """Return the end of a command with a time limit, which counts from its process."""
+    from ..study.deadline import Deadline
 
-    They are shown on standard error, if that is a terminal, while a phase lasts. The
-    clock starts with the process.
+    return Deadline(limit, start_of_process.get())
+
+
+@contextmanager
+def phase(deadline: "Deadline", doing: str) -> Iterator[Callable[[str], None]]:
+    """Show what is done during a block, and the seconds of the limit so far.
+
+    On standard error, if that is a terminal. The block may add details of its progress.
     """
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        _SecondsColumn(deadline),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as display:
+        task = display.add_task(doing, total=None)
 
-    def __init__(self, limit: float) -> None:
-        began = start_of_process.get()
-        self.limit = limit
-        self.began = time.perf_counter() if began is None else began
+        def detail(text: str) -> None:
+            display.update(task, description=f"{doing}: {text}")
 
-    def __str__(self) -> str:
-        return f"{self.limit - self.left:.0f} of {self.limit:g} s"
-
-    @property
-    def left(self) -> float:
-        """The seconds that are left, negative once the limit is over."""
-        return self.limit - (time.perf_counter() - self.began)
-
-    @contextmanager
-    def phase(self, doing: str) -> Iterator[Callable[[str], None]]:
-        """Show what is done during a block, which may add details of its progress."""
-        console = Console(stderr=True)
-        with Progress(
-            SpinnerColumn(),
-            _ClockColumn(self),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        ) as display:
-            task = display.add_task(doing, total=None)
-
-            def detail(text: str) -> None:
-                display.update(task, description=f"{doing}: {text}")
-
-            yield detail
+        yield detail
 
 
-class _ClockColumn(ProgressColumn):
-    """The seconds of a clock, at each refresh of the display."""
+class _SecondsColumn(ProgressColumn):
+    """The seconds of a time limit, at each refresh of the display."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, deadline: "Deadline") -> None:
         super().__init__()
-        self._clock = clock
+        self._deadline = deadline
 
     def render(self, task: Task) -> Text:
-        return Text(str(self._clock))
+        return Text(str(self._deadline))
 
 
 @contextmanager
 def progress_bar(
-    clock: Clock | None = None,
+    deadline: "Deadline | None" = None,
 ) -> Iterator[Callable[[int, int, str], None]]:
     """Show a bar on standard error, if that is a terminal, while the block runs.
 
-    It shows the seconds of a clock, or those of the block.
+    It shows the seconds of a time limit, or those of the block.
     """
     console = Console(stderr=True)
     with Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TimeElapsedColumn() if clock is None else _ClockColumn(clock),
+        TimeElapsedColumn() if deadline is None else _SecondsColumn(deadline),
         TextColumn("{task.description}"),
         console=console,
         transient=True,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,10 +17,13 @@ from randkern._extras import import_extra
 from randkern.exceptions import DeadlineWarning
 
 from . import options
-from .console import Clock, output, titled_table
+from .console import output, phase, started, titled_table
 from .options import Task, TimeLimit
 from .schedule import Schedule
 from .tables import TrialCounter, described, load
+
+if TYPE_CHECKING:
+    from ..study.deadline import Deadline
 
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE = 0.2
@@ -48,8 +51,9 @@ def command(
         ),
     ],
     target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="The column to predict.")
-    ],
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column to predict (required)."),
+    ] = None,
     task: Task = None,
     test: Annotated[
         Path | None,
@@ -98,11 +102,11 @@ def command(
     # With --test, all of the data train the model that is scored.
     refit = refit and test is None
     console = output()
-    clock = Clock(time_limit)
+    deadline = started(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    with clock.phase(f"reading {data}"):
+    with phase(deadline, f"reading {data}"):
         table = load(
             data, target, task, None, test, form, groups, time, read_texts=True
         )
@@ -128,7 +132,7 @@ def command(
     }
     job = _Job(model, table, splitting, parts, summary, asked, arguments)
     with files.described_if_interrupted(), threads_for(len(table.y_train)):
-        _run(job, files, clock, console)
+        _run(job, files, deadline, console)
 
 
 def threads_for(n_rows: int) -> Any:
@@ -151,7 +155,7 @@ class _Job:
     arguments: dict[str, Any]
 
 
-def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
+def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
     from ..reporting import contents, panels
     from ..study.measure import Measurement
@@ -160,27 +164,26 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     model = job.model
     task = job.table.task
     arguments = job.arguments
-    split, known, held_out = job.parts
-    X, _, y, _ = split
-    schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
+    (X, _, y, _), known, _ = job.parts
+    schedule = Schedule.of(deadline.limit, X, is_refitted=arguments["refit"])
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
-        _fit(model, schedule.search, X, y, known, clock, doing)
+        _fit(model, schedule.search, X, y, known, deadline, doing)
     fitted = fitted_rows(model) or f"fitted to the {len(y):,} rows that train it"
     files.write_model(model, fitted)  # whatever happens to the rest
     # A fit without a search takes no longer than one with it.
     reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
 
     def in_time(seconds: float) -> bool:
-        return clock.left - reserved >= seconds
+        return deadline.left - reserved >= seconds
 
-    with clock.phase("scoring held-out rows"):
-        evaluated = _evaluated(model, task, split, held_out, measurement, in_time)
+    with phase(deadline, "scoring held-out rows"):
+        evaluated = _evaluated(job, measurement, in_time)
     _print_tables(console, evaluated, task, job.metric)
     target = arguments["target"]
-    with clock.phase("importances and figures of the report"):
+    with phase(deadline, "importances and figures of the report"):
         figures = panels(evaluated, target, in_time)
-    _warn_of_late(evaluated, figures, clock.limit)
+    _warn_of_late(evaluated, figures, deadline.limit)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
     page = contents(evaluated, job.summary, title, figures, command)
@@ -188,7 +191,7 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     files.write_model(model, fitted)  # which may have stored its importances
     files.write_report(page, results)
     if arguments["refit"]:
-        fitted = _refit(model, job.table, job.splitting, clock, schedule)
+        fitted = _refit(model, job.table, job.splitting, deadline, schedule)
         files.write_model(model, fitted)
         files.write_report(page, results)
     console.print(files.outcome, soft_wrap=True)
@@ -336,14 +339,20 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
 
 
 def _fit(
-    model: Any, seconds: float, X: Any, y: Any, splitting: Any, clock: Clock, doing: str
+    model: Any,
+    seconds: float,
+    X: Any,
+    y: Any,
+    splitting: Any,
+    deadline: "Deadline",
+    doing: str,
 ) -> None:
     """Fit a model in some seconds of its time limit, which warnings name as a whole."""
     limit = model.time_limit
     model.set_params(time_limit=seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        with clock.phase(doing) as detail:
+        with phase(deadline, doing) as detail:
             if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
                 model.set_callbacks(TrialCounter(detail))
             model.fit(X, y, groups=splitting.groups, time=splitting.time)
@@ -359,7 +368,7 @@ def _fit(
 
 
 def _refit(
-    model: Any, table: Any, splitting: Any, clock: Clock, schedule: Schedule
+    model: Any, table: Any, splitting: Any, deadline: "Deadline", schedule: Schedule
 ) -> str:
     """Fit the kernels that were evaluated to all rows; say to how many.
 
@@ -372,26 +381,21 @@ def _refit(
     shares = model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
-    _fit(model, schedule.refit, X, y, splitting, clock, doing)
+    _fit(model, schedule.refit, X, y, splitting, deadline, doing)
     model.set_params(warm_start=False)
     model._importances = shares
     return fitted_rows(model) or f"fitted to all {len(y):,} rows"
 
 
-def _evaluated(
-    model: Any,
-    task: str,
-    split: Any,
-    held_out: _HeldOut,
-    fit: Any,
-    in_time: Callable[[float], bool],
-) -> Any:
+def _evaluated(job: _Job, fit: Any, in_time: Callable[[float], bool]) -> Any:
     """Evaluate a fitted model, and others for which there is time, on test rows."""
     from ..reporting import EvaluatedModel, baselines, evaluate
 
+    model = job.model
+    split, _, held_out = job.parts
     X, X_test, y, y_test = split
     texts, limit = model.text_columns, model.time_limit
-    others = baselines(X, y, task, texts, limit, in_time).items()
+    others = baselines(X, y, job.table.task, texts, limit, in_time).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return EvaluatedModel(
         model,
@@ -402,6 +406,7 @@ def _evaluated(
         fit.seconds,
         fit.peak_bytes,
         held_out.described,
+        job.metric.score,
     )
 
 
@@ -429,7 +434,7 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
 def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
     """Print what was tried and the scores; warn of a model that is of no use."""
     console.print(_leaderboard(evaluated.model, task, metric))
-    console.print(_scores(evaluated, metric))
+    console.print(_scores(evaluated))
     if evaluated.verdict:
         warnings.warn(evaluated.verdict, UserWarning, stacklevel=1)
 
@@ -468,9 +473,9 @@ def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     return table
 
 
-def _scores(evaluated: Any, metric: Any) -> Table:
+def _scores(evaluated: Any) -> Table:
     """Return a table of scores, with the metric that was asked for on top."""
-    from ..reporting.page import SCORES, score_rows
+    from ..reporting.page import score_rows
 
     n = len(evaluated.evaluation.predictions)
     rows = evaluated.held_out or f"{n:,} rows held out"
@@ -478,7 +483,6 @@ def _scores(evaluated: Any, metric: Any) -> Table:
     table.add_column("")
     for name in ("this model", *evaluated.others):
         table.add_column(name, justify="right")
-    first = SCORES[metric.score][0] if metric.score in SCORES else ""
-    for name, cells in sorted(score_rows(evaluated), key=lambda row: row[0] != first):
+    for name, cells in score_rows(evaluated):
         table.add_row(name, *cells)
     return table

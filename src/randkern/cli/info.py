@@ -10,6 +10,8 @@ from .console import output
 _MAX_NAMES = 20
 _MAX_COLUMNS = 30
 _MAX_IMPORTANCES = 5
+# Letters of the bar of a column that explains all.
+_BAR = 40
 
 
 def command(
@@ -63,7 +65,7 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
 
 
 def _shares(fitted: Any, compute: bool) -> Any:
-    """Yield a line with the importances of columns, if the model has any."""
+    """Yield lines with the importances of columns, if the model has any."""
     values = vars(fitted)
     shares = values.get("feature_importances_", values.get("_importances"))
     if shares is None and "_importances" in values:  # a model of tables
@@ -75,8 +77,19 @@ def _shares(fitted: Any, compute: bool) -> Any:
         return
     names = getattr(fitted, "feature_names_in_", range(len(shares)))
     best = sorted(range(len(shares)), key=lambda j: -shares[j])[:_MAX_IMPORTANCES]
-    named = [f"{names[j]} {shares[j]:.0%}" for j in best if shares[j] > 0]
-    yield f"\nimportances: {', '.join(named)}"
+    best = [j for j in best if shares[j] > 0]
+    shown = [_quoted(names[j]) for j in best]
+    width = max(map(len, shown), default=0)
+    yield "\nimportances:"
+    for name, share in zip(shown, shares[best], strict=True):
+        bar = "#" * round(_BAR * share)
+        yield f"  {name:{width}}  {share:4.0%}  {bar}".rstrip()
+
+
+def _quoted(name: Any) -> str:
+    """Return the name of a column, in quotes if it has spaces around it."""
+    text = str(name)
+    return text if text == text.strip() else repr(text)
 
 
 def _columns_as_read(names: Any, schema: Any) -> Any:
@@ -85,13 +98,13 @@ def _columns_as_read(names: Any, schema: Any) -> Any:
         f"{len(names):,} columns, as they were read (another randkern fit may take "
         "--categorical, --numeric or --drop):"
     )
-    width = max(len(name) for name in names[:_MAX_COLUMNS])
+    width = max(len(_quoted(name)) for name in names[:_MAX_COLUMNS])
     for name in names[:_MAX_COLUMNS]:
         text = schema.kinds[name]
         if share := schema.missing_shares.get(name, 0.0):
             text += f", {share:.1%} missing" if share >= 0.001 else ", <0.1% missing"
         if texts := schema.placeholders(name):
             text += f" (also {texts})"
-        yield f"  {name:{width}}  {text}"
+        yield f"  {_quoted(name):{width}}  {text}"
     if len(names) > _MAX_COLUMNS:
         yield f"  and {len(names) - _MAX_COLUMNS:,} more"

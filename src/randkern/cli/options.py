@@ -18,6 +18,10 @@ Data = Annotated[
         "standard input.",
     ),
 ]
+File = Annotated[
+    str | None,
+    typer.Argument(metavar="DATA", help="The same as --data.", show_default=False),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Folder of the data set's files."),

@@ -11,6 +11,8 @@ from randkern._extras import import_extra
 from .console import output, progress_bar
 from .tables import naming, read
 
+# New categories that a warning names.
+_MAX_SHOWN = 3
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 # Of predictions in texts: those of float64 that do not depend on the other rows.
 _DIGITS = "%.12g"
@@ -53,14 +55,17 @@ def command(
     --probabilities a column per class.
     """
     import randkern
-    from randkern.deployment import as_fitted, schema_of
+    from randkern.deployment import as_fitted, known_levels, schema_of
 
     _check_out(out)
     fitted = randkern.load(model)
     _check_fitted(fitted, interval, probabilities)
     with naming(data):
-        frame = _columns(fitted, read(data, schema_of(fitted)), data)
+        schema = schema_of(fitted)
+        frame = _columns(fitted, read(data, schema), data)
         frame = as_fitted(fitted, frame)
+        _check_numbers(schema, frame)
+        _warn_of_new_values(schema, known_levels(fitted), frame)
         predictions = _predictions(fitted, frame, interval, probabilities)
     _write(predictions, out)
     if out != "-":
@@ -125,14 +130,57 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
     if missing:
         stripped = {str(name).strip() for name in frame.columns}
         padded = stripped.issuperset(name.strip() for name in missing)
+        lower = {str(name).lower() for name in frame.columns}
+        alike = lower.issuperset(name.lower() for name in missing)
         raise ValueError(
             f"{data} lacks {len(missing)} of the {len(names)} columns that the model "
             f"was fitted to: {', '.join(map(repr, missing[:10]))}; it has "
             f"{', '.join(repr(str(name)) for name in frame.columns[:20])}"
-            + padded
-            * "; remove the spaces around names, or fit with --strip"
+            + alike * "; the names differ only in upper and lower case"
+            + padded * "; remove the spaces around names, or fit with --strip"
         )
     return frame[list(names)]
+
+
+def _check_numbers(schema: Any, frame: Any) -> None:
+    """Raise for a text in a column that held numbers at the fit."""
+    from .._tables import is_numeric, no_numbers
+
+    for name, kind in ({} if schema is None else schema.kinds).items():
+        if kind == "number" and name in frame.columns and not is_numeric(frame[name]):
+            raise ValueError(
+                f"column {name!r} holds numbers in the table that the model was fitted "
+                f"to, but {no_numbers(frame[name])}; fix or clear this value"
+            )
+
+
+def _warn_of_new_values(schema: Any, levels: Any, frame: Any) -> None:
+    """Warn of categories, and of missing values, that a column did not have."""
+    from .._warnings import warn
+
+    n = len(frame)
+    for name, known in levels.items():
+        column = frame[name]
+        new = column[column.notna() & ~column.isin(list(known))]
+        if len(new):
+            shown = ", ".join(map(repr, new.unique()[:_MAX_SHOWN]))
+            warn(
+                f"column {name!r}: {len(new):,} of {n:,} rows {_have(len(new))} a "
+                f"category that the model has not seen ({shown})",
+                UserWarning,
+            )
+    for name, share in ({} if schema is None else schema.missing_shares).items():
+        n_missing = int(frame[name].isna().sum()) if name in frame.columns else 0
+        if n_missing and not share:
+            warn(
+                f"column {name!r}: {n_missing:,} of {n:,} rows {_have(n_missing)} no "
+                "value, and none was missing when the model was fitted",
+                UserWarning,
+            )
+
+
+def _have(n: int) -> str:
+    return "has" if n == 1 else "have"
 
 
 def _predictions(

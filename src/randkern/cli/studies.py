@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
-from .console import Clock, output, progress_bar
+from .console import output, phase, progress_bar, started
 from .tables import described, load
 
 
@@ -42,8 +42,8 @@ def run(
     from ..study.records import write_results
 
     console = output()
-    clock = Clock(time_limit)
-    with clock.phase(f"reading {source.data}"):
+    deadline = started(time_limit)
+    with phase(deadline, f"reading {source.data}"):
         dataset = load(*source)
     if source.target is not None:
         console.print(described(dataset, source.task), soft_wrap=True)
@@ -51,9 +51,9 @@ def run(
     check_writable(out)
     if save is not None:
         check_writable(save.parent)
-    with progress_bar(clock) as progress:
+    with progress_bar(deadline) as progress:
         results = measure(
-            dataset, time_limit=clock.limit, began=clock.began, progress=progress
+            dataset, time_limit=deadline.limit, began=deadline.began, progress=progress
         )
     results["arguments"].update(
         (name, str(value) if isinstance(value, Path) else value)

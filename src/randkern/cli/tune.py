@@ -17,6 +17,7 @@ from .studies import Source, named_values, run
 
 
 def command(
+    file: options.File = None,
     data: options.Data = "digits",
     data_dir: options.DataDir = None,
     target: options.Target = None,
@@ -121,7 +122,7 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(data, target, task, data_dir, test, form, groups, time)
+    source = Source(file or data, target, task, data_dir, test, form, groups, time)
     run(measure, source, time_limit, save, out, _print)
 
 

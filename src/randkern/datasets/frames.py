@@ -74,13 +74,16 @@ def dataset_from_frame(
             f"the separator"
         )
     typed = with_known_types(frame)
-    y = _target_values(typed[target], source, form, task)
+    column = typed[target]
+    _warn_of_spaces(columns)
+    y = _target_values(column, source, form, task)
     inferred = cast(Task, task or infer_task(y))
-    y = _checked_for_task(y, inferred, str(target), source, is_stated=task is not None)
+    y = _checked_for_task(y, inferred, column, source, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
-    for column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
-        check_not_infinite(column, X[column].to_numpy())
+    for name_of_column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
+        check_not_infinite(name_of_column, X[name_of_column].to_numpy())
+    X = _rows_with_target(X, column)
     classes = np.unique(y) if inferred == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(
@@ -220,8 +223,8 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
             )
     y = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":
-        y = _real_targets(y, target, name)
-    return replace(table, X_test=X, y_test=y)
+        y = _real_targets(y, frame[target], name)
+    return replace(table, X_test=_rows_with_target(X, frame[target]), y_test=y)
 
 
 def infer_task(y: np.ndarray) -> Task:
@@ -252,9 +255,32 @@ def infer_task(y: np.ndarray) -> Task:
 
 def may_be_labels(frame: "pd.DataFrame", target: str | None, task: str | None) -> bool:
     """Return whether the target holds whole numbers that are classes."""
-    if target not in frame.columns or frame[target].dtype.kind not in "iu":
+    if target not in frame.columns:
         return False
-    return (task or infer_task(frame[target].to_numpy())) == "classification"
+    values = frame[target].dropna()  # floats, if some were missing
+    if values.dtype.kind not in "iu" and not _are_whole(values):
+        return False
+    return (task or infer_task(values.to_numpy())) == "classification"
+
+
+def _warn_of_spaces(columns: list[str]) -> None:
+    if padded := [repr(name) for name in columns if name != name.strip()]:
+        warn(
+            f"names of columns with spaces around them: {', '.join(padded)}; --strip "
+            "(in Python TableFormat(strip=True)) removes the spaces",
+            UserWarning,
+        )
+
+
+def _rows_with_target(X: "pd.DataFrame", column: "pd.Series") -> "pd.DataFrame":
+    """Return the rows whose target is known, without categories of the others."""
+    known = column.notna().to_numpy()
+    if known.all():
+        return X
+    X = X[known].reset_index(drop=True)
+    for name in X.columns[[dtype == "category" for dtype in X.dtypes]]:
+        X[name] = X[name].cat.remove_unused_categories()
+    return X
 
 
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
@@ -282,15 +308,11 @@ def _check_column(name: str, columns: list[str], source: str) -> None:
 def _target_values(
     column: "pd.Series", source: str, form: TableFormat, task: str | None
 ) -> np.ndarray:
-    """Return the values of a target: numbers, booleans or texts."""
-    n_missing = int(column.isna().sum())
-    if n_missing:
-        raise DataFileError(
-            f"{source}: {n_missing:,} of {len(column):,} rows have no value of the "
-            f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
-            "remove those rows, or rename a class of that name; row "
-            f"{int(np.argmax(column.isna())):,} is empty (the first row is 0)"
-        )
+    """Return the values of a target where it has any: numbers, booleans or texts.
+
+    Rows without are left out with a warning, unless they are the most.
+    """
+    column = _known_targets(column, source, task)
     typed = None if is_time(column) else _typed(column)
     if typed is None:
         raise DataFileError(
@@ -312,6 +334,43 @@ def _target_values(
     return values.astype(wide.get(values.dtype.kind, values.dtype))
 
 
+def _known_targets(column: "pd.Series", source: str, task: str | None) -> "pd.Series":
+    """Return the targets that are not missing; warn of the others."""
+    missing = column.isna()
+    n = len(column)
+    n_missing = int(missing.sum())
+    if not n_missing:
+        return column
+    row = int(np.argmax(missing))
+    text = (
+        f"{source}: {n_missing:,} of {n:,} rows {'have' if n_missing > 1 else 'has'} "
+        f"no value of the target {column.name!r} (empty, NA, None, null, ... count as "
+        f"missing)"
+    )
+    where = f"the first is row {row:,} (from 0; line {row + 2:,} of a CSV file)"
+    if n_missing > n / 2:
+        raise DataFileError(
+            f"{text}, more than half; {where}; choose another target, or remove those "
+            "rows"
+        )
+    text += f" and {'are' if n_missing > 1 else 'is'} left out; {where}"
+    if task != "regression" and not is_numeric(column):
+        text += "; if it is the name of a class, rename it"
+    warn(text, UserWarning)
+    known = column[~missing]
+    # Whole numbers are floats in a column where some are missing.
+    return known.astype(np.int64) if _are_whole(known) else known
+
+
+def _are_whole(values: Any) -> bool:
+    """Return whether numbers are floats, but whole and small enough to be exact."""
+    if values.dtype.kind != "f" or not len(values):
+        return False
+    return bool(np.isfinite(values).all() and (np.floor(values) == values).all()) and (
+        abs(values).max() < 2**53
+    )
+
+
 def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     """Raise if a target of texts holds numbers or dates that are read otherwise."""
     check_format(name, column, f"{source}: the target")
@@ -331,19 +390,23 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
 
 
 def _checked_for_task(
-    y: np.ndarray, task: Task, target: str, source: str, *, is_stated: bool
+    y: np.ndarray, task: Task, column: "pd.Series", source: str, *, is_stated: bool
 ) -> np.ndarray:
-    """Check that the values suit the task; return them in the task's dtype."""
+    """Check that the values of a column suit the task; return them in its dtype."""
+    target = str(column.name)
     if task == "regression":
-        return _real_targets(y, target, source)
+        return _real_targets(y, column, source)
     if not is_stated and y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS:
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
-                f"the target {target!r} holds numbers and text: {cell(y, texts)}; fix "
+                f"the target {target!r} holds numbers and text: "
+                f"{_target_cell(column, texts)}; fix "
                 "such rows, or pass --task classification (in Python "
                 "task='classification') if each value is a class"
             )
+    if _are_whole(y):
+        y = y.astype(np.int64)  # class 1, not 1.0
     if len(np.unique(y)) < 2:
         (value,) = y[:1].tolist()
         if len(y) == 1:
@@ -357,20 +420,26 @@ def _checked_for_task(
     return y
 
 
-def _real_targets(y: np.ndarray, target: str, source: str) -> np.ndarray:
-    """Return targets of a regression as float64."""
+def _target_cell(column: "pd.Series", rows: np.ndarray) -> str:
+    """Describe the first of some of the targets that are not missing."""
+    return cell(column, np.flatnonzero(column.notna())[rows])
+
+
+def _real_targets(y: np.ndarray, column: "pd.Series", source: str) -> np.ndarray:
+    """Return targets of a regression, the known values of a column, as float64."""
+    target = str(column.name)
     if y.dtype.kind not in "iuf":
         texts = np.array(rows_of_text(y) if y.dtype.kind == "O" else [])
         raise ValueError(
             f"{source}: task='regression', but the target {target!r} holds "
             f"{y.dtype} values such as {y[0]!r}; use task='classification'"
-            + (f"; {cell(y, texts)}" if len(texts) else "")
+            + (f"; {_target_cell(column, texts)}" if len(texts) else "")
         )
     infinite = np.flatnonzero(~np.isfinite(y))
     if len(infinite):
         raise DataFileError(
             f"{source}: {len(infinite):,} values of the target {target!r} are "
-            f"infinite; remove those rows; {cell(y, infinite)}"
+            f"infinite; remove those rows; {_target_cell(column, infinite)}"
         )
     return y.astype(np.float64)
 

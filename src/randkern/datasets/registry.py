@@ -17,7 +17,12 @@ from randkern._extras import import_extra
 from randkern.datasets.frames import dataset_from_frame, may_be_labels
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableFormat
-from randkern.datasets.tables import TABLE_SUFFIXES, read_table, with_labels_as_written
+from randkern.datasets.tables import (
+    ENDINGS,
+    TABLE_SUFFIXES,
+    read_table,
+    with_labels_as_written,
+)
 
 # Data sets of scikit-learn, and the functions of sklearn.datasets that load them.
 _LOADERS = {
@@ -233,7 +238,7 @@ def load_dataset(
         raise ValueError(
             f"unknown data set {text!r}{hint}; expected one of "
             f"{', '.join(DATASET_NAMES)}, openml:NAME, or a file that ends in "
-            f"{', '.join(TABLE_SUFFIXES)}"
+            f"{ENDINGS}"
         )
     if target is not None:
         raise ValueError(

@@ -63,7 +63,8 @@ _FORMATS = (
     (
         re.compile(r"[+-]?\d+,\d+$"),
         "numbers with a decimal comma",
-        "say --decimal , (in Python TableFormat(decimal=','))",
+        "say --decimal ,, and --thousands . if a point separates thousands (in Python "
+        "TableFormat(decimal=',', thousands='.'))",
     ),
     (
         re.compile(r"[+-]?\d{1,3}([. '’])\d{3}(\1\d{3})*(,\d+)?$"),

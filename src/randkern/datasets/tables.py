@@ -23,18 +23,23 @@ if TYPE_CHECKING:
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 _ARROW = (".arrow", ".arrows", ".feather")
+# The names of columns are looked for in so many rows below a title.
+_TITLE_ROWS = 5
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
 TABLE_SUFFIXES = tuple(
     kind + packed
     for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
     for packed in _PACKED
 )
+#: What files are tables, for messages.
+ENDINGS = (
+    f"{', '.join((*_SEPARATORS, *_JSON_LINES, '.parquet', *_ARROW[:-1]))} or "
+    f"{_ARROW[-1]}, also compressed ({', '.join(_PACKED[1:])})"
+)
 # Advice for unsupported files, by suffix.
 _ADVICE = {
     ".json": "; one object per line is .jsonl (pandas: orient='records', lines=True)",
     ".txt": "; name it .csv or .tsv, after what is between its fields",
-    ".xls": "; save the sheet as .csv",
-    ".xlsx": "; save the sheet as .csv",
 }
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 # First bytes of files that are not text.
@@ -128,16 +133,36 @@ def with_labels_as_written(
         return frame
     if not labels.str.match(r"[+-]?0\d").any():
         return frame
+    _warn_of_zeros(target, labels)
     return frame.assign(**{target: labels.to_numpy()})
+
+
+def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
+    """Warn of labels that differ only in leading zeros, such as 1 and 01."""
+    texts = labels.dropna().drop_duplicates()
+    numbers = texts.astype(float)
+    if (alike := numbers.duplicated(keep=False)).any():
+        first = texts[numbers == numbers[alike].iloc[0]]
+        warn(
+            f"the target {target!r} holds {' and '.join(map(repr, first))}, which are "
+            "different classes: write them alike if they are one",
+            UserWarning,
+        )
 
 
 def _kind_of(path: Path) -> str:
     """Return the suffix of a table's name, without that of its compression."""
     suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
+    if path.suffix.lower() in (".xls", ".xlsx", ".xlsm", ".ods"):
+        raise ValueError(
+            f"{path}: spreadsheets are not read; save the sheet as CSV UTF-8, or in "
+            f"Python run pandas.read_excel({path.name!r}).to_csv("
+            f"{path.stem + '.csv'!r}, index=False)"
+        )
     if suffix is None:
         raise ValueError(
-            f"{path}: unsupported extension; expected one of "
-            f"{', '.join(TABLE_SUFFIXES)}" + _ADVICE.get(path.suffix.lower(), "")
+            f"{path}: unsupported extension; expected {ENDINGS}"
+            + _ADVICE.get(path.suffix.lower(), "")
         )
     return suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
 
@@ -152,9 +177,9 @@ def _read_text(
     """Read a CSV file, or a column of one that has been read."""
     pandas = import_extra("pandas", "Reading a CSV file", "data")
     try:
-        if form.decimal == separator:
-            with open_data(path) as stream:
-                separator = ";" if b";" in stream.readline() else separator
+        with open_data(path) as stream:
+            line = stream.readline().decode("utf-8-sig", "replace")
+        separator = _separator(line, separator, form.decimal)
         if only is None:
             with open_data(path) as stream:
                 _check_rows(path, stream, separator)
@@ -179,7 +204,8 @@ def _read_text(
         with path.open("rb") as stream:
             seen = guess_content(stream.read(32))
         raise DataFileError(
-            f"{path}: not UTF-8 text{seen}: {error}; save the table as UTF-8"
+            f"{path}: not UTF-8 text{seen}: {error}; save the table as UTF-8 "
+            "(in Excel: CSV UTF-8)"
         ) from error
     except (csv.Error, pandas.errors.ParserError, pandas.errors.EmptyDataError) as err:
         raise DataFileError(f"{path}: cannot be read as a table: {err}") from err
@@ -196,26 +222,26 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
     header = next(rows, None)
     if header is None:
         raise DataFileError(f"{path}: empty, expected a row of column names and data")
-    others = [sign for sign in ",;\t|" if sign != separator and sign in header[0]]
-    if len(header) == 1 and others:
-        raise DataFileError(
-            f"{path}: the first row has {others[0]!r} between names, expected "
-            f"{separator!r}; "
-            + ("pass --decimal , if ',' is the decimal sign, or " * (others[0] == ";"))
-            + f"save the table with {separator!r} between fields"
-            + (", and name it .csv" if others[0] == "," else "")
-            + (", or name it .tsv" if others[0] == "\t" else "")
-        )
     advice = "give every column its own name in the first row"
     _check_unique(path, filter(None, header), advice)
     unnamed = [str(i + 1) for i, name in enumerate(header) if not name]
+    is_title = len(unnamed) >= len(header) / 2
     n_rows = 0
-    for n_rows, row in enumerate(rows, start=1):  # noqa: B007
+    for n_rows, row in enumerate(rows, start=1):
+        may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
+        if may_be_names and all(field and not field[0].isdigit() for field in row):
+            raise DataFileError(
+                f"{path}: the first row names {len(header) - len(unnamed)} of "
+                f"{len(header)} columns, and the names seem to be in line "
+                f"{reader.line_num} ({', '.join(row)}); delete the lines above it"
+            )
         if len(row) != len(header):
+            titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(
                 f"{path}: line {reader.line_num} has {len(row)} fields, expected "
-                f"{len(header)} as in the first row; fix the line (text that holds "
-                f"{separator!r} must be quoted)"
+                f"{len(header)} as in the first row; "
+                + titled * "delete the lines above the names of the columns, or "
+                + f"fix the line (text that holds {separator!r} must be quoted)"
             )
     if not n_rows:
         raise DataFileError(
@@ -223,11 +249,27 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
         )
     text.detach()
     if unnamed:
+        which, verb = f"column {unnamed[0]} has", "is kept as a feature"
+        if len(unnamed) > 1:
+            which = f"columns {', '.join(unnamed[:-1])} and {unnamed[-1]} have"
+            verb = "are kept as features"
         warn(
-            f"{path}: column {', '.join(unnamed)} has no name and is kept as a "
-            f"feature; drop it if it is an index that was written with the table",
+            f"{path}: {which} no name and {verb}; drop an index that was written with "
+            "the table",
             UserWarning,
         )
+
+
+def _separator(line: str, usual: str, decimal: str) -> str:
+    """Return what separates the fields of the first line: the usual sign, or another.
+
+    The decimal sign is the usual separator only in a line without semicolons.
+    """
+    if usual == decimal and ";" in line:
+        return ";"
+    if len(next(csv.reader([line], delimiter=usual), [])) > 1:
+        return usual
+    return next((sign for sign in ",;\t|" if sign in line), usual)
 
 
 def _check_unique(path: Path, names: Iterable[str], advice: str) -> None:

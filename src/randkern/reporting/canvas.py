@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from randkern._extras import import_extra
+from randkern.plots.ticks import legible_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,9 @@ _OF_PAGE = {INK: "var(--ink)", ACCENT: "var(--link)", PALE: "var(--pale)"}
 MAX_CLASSES = 6
 COLOURS = [ACCENT, *(f"C{k}" for k in range(1, MAX_CLASSES))]
 _MAX_POINTS = 1500
+# Numbers along an axis, at most, of one figure and of panels side by side.
+_TICKS = 5
+_TICKS_OF_PANELS = 3
 
 #: A figure as SVG, and a sentence that describes it.
 Drawing = tuple[str, str]
@@ -63,6 +67,8 @@ def as_svg(figure: Figure) -> str:
     """Return a figure as SVG in the colours of the page."""
     import matplotlib
 
+    for axes in figure.axes:
+        legible_ticks(axes, _TICKS if len(figure.axes) == 1 else _TICKS_OF_PANELS)
     out = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "randkern"}):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)

@@ -26,6 +26,7 @@ from randkern.reporting.canvas import (
 # Columns of the chart of importances, and the smallest share that is a visible bar.
 _MAX_COLUMNS = 15
 _SMALLEST_BAR = 0.002
+_ALMOST_ALL = 0.99
 # Partial dependence is drawn of at most so many columns, if they have this share in
 # the variance of predictions, at so many of their values.
 _MAX_EFFECTS = 4
@@ -48,7 +49,9 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     figure, axes = new_axes(0.9 + 0.28 * len(order))
     axes.barh([plain(names[j]) for j in order], 100 * shares[order], color=ACCENT)
     axes.set(xlabel="share in the variance of predictions (%)")
-    caption = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
+    most = shares[order[-1]]
+    share = "almost all" if most > _ALMOST_ALL else f"{most:.0%}"
+    caption = f"{names[order[-1]]} explains {share} of the variation of predictions."
     if n_others := len(shares) - len(order):
         caption += f" Not shown: {n_others}, with smaller shares."
     return as_svg(figure), caption
@@ -56,26 +59,33 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
 
 def learning_curve(
     sizes: Sequence[int],
-    errors: Sequence[float],
+    scores: Sequence[float],
     unit: str,
     n_rows: int,
-    standard_error: float,
+    standard_error: float | None,
 ) -> Drawing:
-    """Draw the error against the number of training rows, for the best kernel.
+    """Draw a score against the number of training rows, for the best kernel.
 
-    The standard error, from the number of test rows, is a band around it.
+    The standard error, from the number of test rows, is a band around it, if it is
+    known, and the score an error.
     """
     figure, axes = new_axes(2.7)
-    low = np.subtract(errors, standard_error)
-    high = np.add(errors, standard_error)
-    axes.fill_between(sizes, low, high, color=PALE, alpha=0.5, linewidth=0)
-    axes.plot(sizes, errors, "o-", color=ACCENT)
+    axes.plot(sizes, scores, "o-", color=ACCENT)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    top = 1.1 * max(high) or 1.0
-    axes.set(xlabel="training rows", ylabel=f"{unit} (± standard error)", ylim=(0, top))
-    return as_svg(figure), gain_of_rows(sizes, errors, n_rows, standard_error)
+    axes.set(xlabel="training rows", ylabel=unit)
+    if standard_error is None:
+        return as_svg(figure), (
+            f"The {unit} of held-out rows is {scores[-2]:.4g} with {sizes[-2]:,} "
+            f"training rows, and {scores[-1]:.4g} with {sizes[-1]:,} of {n_rows:,}."
+        )
+    low = np.subtract(scores, standard_error)
+    high = np.add(scores, standard_error)
+    axes.fill_between(sizes, low, high, color=PALE, alpha=0.5, linewidth=0)
+    axes.set(ylim=(0, 1.1 * max(high) or 1.0))
+    caption = gain_of_rows(sizes, scores, n_rows, standard_error)
+    return as_svg(figure), f"{caption} The band is ± one standard error."
 
 
 def gain_of_rows(
@@ -165,7 +175,6 @@ def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:
     if not is_category:
         for line, label, colour in lines:
             axes.plot(values.astype(float), line, color=colour, label=label)
-        axes.locator_params(axis="x", nbins=4)
         return
     frequent = rows[name].value_counts().index[:_MAX_CATEGORIES]
     shown = np.flatnonzero(np.isin(values, list(frequent)))

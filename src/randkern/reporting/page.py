@@ -24,7 +24,9 @@ from randkern.reporting.baseline_models import always, not_fitted
 from randkern.reporting.scores import (
     COVERAGE,
     EvaluatedModel,
-    root_mean_square,
+    class_scores,
+    measured_text,
+    number_scores,
     share_text,
 )
 from randkern.reporting.summary import Summary
@@ -55,22 +57,16 @@ _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
 
 
-def _four_digits(value: float) -> str:
-    """Return 3986 rather than 3986., 272.0 rather than 272, and 102,900."""
-    if 1e4 <= abs(value) < 1e9:
-        return f"{float(f'{value:.4g}'):,.0f}"
-    return f"{value:#.4g}".removesuffix(".")
-
-
 #: What the metric of a trial says of the lengthscales of its kernel.
 LENGTHSCALES = {"none": "one", "diagonal": "per column", "full": "per direction"}
-#: Names of scores, and their texts.
-SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
+#: Names of scores, and the texts of their values; others have the digits of the
+#: standard error.
+SCORES: dict[str, tuple[str, Callable[[float], str] | None]] = {
     "error": ("misclassified", "{:.2%}".format),
     "log_loss": ("log loss", "{:.4f}".format),
     "auc": ("AUC", share_text),
-    "rmse": ("root mean squared error", _four_digits),
-    "mae": ("mean absolute error", _four_digits),
+    "rmse": ("root mean squared error", None),
+    "mae": ("mean absolute error", None),
     "r2": ("R²", share_text),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}".format),
 }
@@ -143,13 +139,18 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
         return figures.effects(model, few, model.feature_importances_, target)
 
     def curve() -> canvas.Drawing | None:
-        errors = learning_curve(model, evaluated.train, evaluated.test)
-        if len(errors) < 2:
+        scores = learning_curve(model, evaluated.train, evaluated.test)
+        if len(scores) < 2:
             return None
-        unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        return figures.learning_curve(
-            list(errors), list(errors.values()), unit, n, evaluation.standard_error
-        )
+        name = evaluated.main_score
+        values = [score.get(name, math.nan) for score in scores.values()]
+        if not np.isfinite(values).all():
+            name = next(iter(evaluation.scores))  # which needs no probabilities
+        values = [score[name] for score in scores.values()]
+        unit = SCORES[name][0]
+        has_error = name == next(iter(evaluation.scores))  # the first one has
+        error = evaluation.standard_error if has_error else None
+        return figures.learning_curve(list(scores), values, unit, n, error)
 
     for heading, draw in _of_predictions(evaluated, target):
         yield heading, draw, 0.0
@@ -261,11 +262,11 @@ def learning_curve(
     model: Any,
     train: tuple[pd.DataFrame, np.ndarray],
     test: tuple[pd.DataFrame, np.ndarray],
-) -> dict[int, float]:
-    """Return the error on test rows by the number of training rows.
+) -> dict[int, dict[str, float]]:
+    """Return the scores on test rows by the number of training rows.
 
     The model's best kernel, with the hyperparameters of the whole fit, is fitted to
-    samples of the rows. Without errors for models of texts.
+    samples of the rows. Without scores for models of texts.
     """
     X, y = train
     X_test, y_test = test
@@ -300,29 +301,38 @@ def learning_curve(
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue
-        predicted = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
+        fitted = clone(fit).fit(rows[:size], labels[:size])
+        predicted = fitted.predict(rows_test)
         if classes:
-            out[size] = float(np.mean(predicted != y_test))
+            has_shares = hasattr(fitted, "predict_proba")
+            P = fitted.predict_proba(rows_test) if has_shares else None
+            out[size] = class_scores(fitted, predicted, P, y_test)
         else:
-            out[size] = float(root_mean_square(predicted - y_test))
+            out[size] = number_scores(predicted, y_test)
     return out
 
 
 def score_rows(evaluated: EvaluatedModel) -> list[tuple[str, list[str]]]:
-    """Return a row per score: its name, and its value for each model as text."""
-    rows, evaluation = [], evaluated.evaluation
-    for at, (name, value) in enumerate(evaluation.scores.items()):
+    """Return a row per score: its name, and its value for each model as text.
+
+    The metric that was asked for is the first.
+    """
+    rows = []
+    evaluation = evaluated.evaluation
+    error = float(f"{evaluation.standard_error:.2g}")  # more digits would say nothing
+    first, main = next(iter(evaluation.scores)), evaluated.main_score
+    measured = partial(measured_text, standard_error=error)
+    for name in sorted(evaluation.scores, key=lambda name: name != main):
         title, text = SCORES[name]
-        first = _defined(text, value)
+        text = text or measured
+        own = _defined(text, evaluation.scores[name])
         cells = [
             _defined(text, other.scores[name]) if name in other.scores else ""
             for other in evaluated.others.values()
         ]
-        if at == 0:
-            # More than two digits would say nothing.
-            error = float(f"{evaluation.standard_error:.2g}")
-            first += f" ± {f'{error:.2%}' if name == 'error' else f'{error:.4g}'}"
-        rows.append((title, [first, *cells]))
+        if name == first:
+            own += f" ± {text(error)}"
+        rows.append((title, [own, *cells]))
     return rows
 
 

@@ -27,7 +27,7 @@ from randkern.reporting.canvas import (
     plain,
     shown_rows,
 )
-from randkern.reporting.scores import COVERAGE, Evaluation, share_text
+from randkern.reporting.scores import COVERAGE, Evaluation, measured_text, share_text
 
 # Held-out rows are divided by their predictions into as many groups of equal size, of
 # so many rows at least.
@@ -37,6 +37,8 @@ _MIN_GROUP = 20
 
 def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the held-out targets of a regression against their predictions."""
+    from matplotlib.patches import Rectangle
+
     few = shown_rows(len(y))
     predictions = evaluation.predictions[few]
     figure, axes = new_axes(3.2)
@@ -49,13 +51,13 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
             fmt="none",
             ecolor=PALE,
             elinewidth=0.6,
-            label="90% interval",
         )
+        axes.add_patch(Rectangle((0, 0), 0, 0, color=PALE, label="90% interval"))
     axes.plot(predictions, y[few], ".", color=ACCENT, markersize=3, label="rows")
     axes.axline((predictions.mean(),) * 2, slope=1, color=INK, linewidth=0.8)
     predicted = f"predicted {plain(target)}"
     axes.set(xlabel=predicted, ylabel=f"{plain(target)} of rows held out")
-    axes.legend(frameon=False, loc="upper left")  # where a good model has no rows
+    figure.legend(frameon=False, loc="outside upper left", ncols=2)
     r2 = share_text(evaluation.scores["r2"])
     return as_svg(figure), f"R² = {r2} on rows that the model has not seen."
 
@@ -69,8 +71,9 @@ def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     axes.plot(predictions, errors[few], ".", color=ACCENT, markersize=3)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set(xlabel=f"predicted {plain(target)}", ylabel="residual")
-    half = np.quantile(abs(errors), 0.5)
-    return as_svg(figure), f"Half of the residuals are within ±{half:.3g}."
+    half = float(np.quantile(abs(errors), 0.5))
+    size = measured_text(half, half / 10)
+    return as_svg(figure), f"Half of the residuals are within ±{size}."
 
 
 def interval_coverage(

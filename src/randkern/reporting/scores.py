@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +46,8 @@ class EvaluatedModel:
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
     `seconds` and `peak_bytes` of memory, if they are known. `held_out` says which rows
-    the test rows are, if they are not drawn at random.
+    the test rows are, if they are not drawn at random. `metric` is the score that was
+    asked for.
     """
 
     model: Any
@@ -55,6 +58,13 @@ class EvaluatedModel:
     seconds: float | None = None
     peak_bytes: int | None = None
     held_out: str = ""
+    metric: str = ""
+
+    @property
+    def main_score(self) -> str:
+        """The score to show first: the metric that was asked for, if it is one."""
+        known = self.evaluation.scores
+        return self.metric if self.metric in known else next(iter(known))
 
     @property
     def importances(self) -> np.ndarray | None:
@@ -71,10 +81,14 @@ class EvaluatedModel:
         name = "rmse"
         label = "root mean squared error"
         spread = 2 * standard_error
+        text: Callable[[float], str] = partial(
+            measured_text, standard_error=standard_error
+        )
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
             name = "log_loss"
             label = "log loss"
             spread = 0.0
+            text = "{:.4g}".format
         theirs = {title: other.scores[name] for title, other in self.others.items()}
         constant = next(iter(theirs))
         best = min(theirs, key=theirs.__getitem__)
@@ -82,13 +96,13 @@ class EvaluatedModel:
             within = " within two standard errors" if spread else ""
             return (
                 f"on held-out rows this model is no better than the {constant}"
-                f"{within}: its {label} is {own[name]:.4g}, and {theirs[constant]:.4g} "
-                "without columns."
+                f"{within}: its {label} is {text(own[name])}, and "
+                f"{text(theirs[constant])} without columns."
             )
         if theirs[best] < _FAR_BETTER * own[name] - spread:
             return (
-                f"on held-out rows the {label} of {best} is {theirs[best]:.4g}, far "
-                f"below the {own[name]:.4g} of this model; a larger --time-limit may "
+                f"on held-out rows the {label} of {best} is {text(theirs[best])}, far "
+                f"below the {text(own[name])} of this model; a larger --time-limit may "
                 "help."
             )
         return None
@@ -137,30 +151,43 @@ def evaluate(
         predictions = model.predict(X)
         seconds = (perf_counter() - start) / len(y)
     predictions = np.asarray(predictions)
+    P = None
     if is_classifier(model):
-        wrong, P = predictions != y, None
-        scores = {"error": float(wrong.mean())}
         if hasattr(model, "predict_proba"):
             P = model.predict_proba(X)
-            scores["log_loss"] = _mean_log_loss(model, P, y)
-            scores["auc"] = _area_under_curve(model, P, y)
-        error = mean_error(wrong, groups)
+        scores = class_scores(model, predictions, P, y)
+        error = mean_error(predictions != y, groups)
         return Evaluation(predictions, scores, error, P, None, seconds)
     residuals = predictions - y
     largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
-    rmse = root_mean_square(residuals)
-    spread = root_mean_square(y - y.mean())
-    scores = {"rmse": rmse, "mae": abs(residuals).mean()}
-    scores["r2"] = 1 - (rmse / spread) ** 2 if spread > 0 else math.nan
+    scores = number_scores(predictions, y)
     intervals = None
     if hasattr(model, "predict_interval"):
         intervals = model.predict_interval(X, coverage=COVERAGE)
         scores["coverage"] = float(
             ((intervals[:, 0] <= y) & (y <= intervals[:, 1])).mean()
         )
-    scores = {name: float(value) for name, value in scores.items()}
     error = largest * rmse_error((residuals / largest) ** 2, groups)
     return Evaluation(predictions, scores, error, None, intervals, seconds)
+
+
+def class_scores(
+    model: Any, predictions: np.ndarray, P: np.ndarray | None, y: np.ndarray
+) -> dict[str, float]:
+    """Return the scores of predicted classes, and of probabilities if there are any."""
+    scores = {"error": float(np.mean(predictions != y))}
+    if P is not None:
+        scores["log_loss"] = _mean_log_loss(model, P, y)
+        scores["auc"] = _area_under_curve(model, P, y)
+    return scores
+
+
+def number_scores(predictions: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Return the scores of predicted numbers."""
+    rmse = root_mean_square(predictions - y)
+    spread = root_mean_square(y - y.mean())
+    r2 = 1 - (rmse / spread) ** 2 if spread > 0 else math.nan
+    return {"rmse": rmse, "mae": float(abs(predictions - y).mean()), "r2": r2}
 
 
 def root_mean_square(values: np.ndarray) -> float:
@@ -192,6 +219,19 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
     """
     rmse = math.sqrt(squares.mean())
     return mean_error(squares, groups) / (2 * rmse) if rmse else 0.0
+
+
+def measured_text(value: float, standard_error: float) -> str:
+    """Return a number with two digits of its standard error: 9,750 for 9748 ± 770.
+
+    Only huge and tiny ones have exponents; without an error, four digits.
+    """
+    size = max(abs(value), standard_error)
+    if not 1e-4 <= size < 1e9:
+        return f"{value:.4g}"
+    step = standard_error or size / 100
+    decimals = 1 - math.floor(math.log10(step))
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
 def share_text(value: float) -> str:

@@ -116,7 +116,7 @@ def number_text(value: float, spread: float) -> str:
     """
     size = max(abs(value), spread)
     spread = spread or size  # of a constant
-    if not (1e-4 <= spread <= 1e6 and size < 1e9):
+    if not (1e-4 <= spread and size < 1e9):
         return f"{value:.4g}"
     decimals = max(3 - math.floor(math.log10(spread)), 0)
     text = f"{value:,.{decimals}f}"
@@ -176,15 +176,22 @@ def _warnings(
     n = len(X)
     y = np.asarray(y)
     yield from _copies(X, columns)
+    numbers = [column.name for column in columns if column.kind == "number" and n > 2]
+    numbered = {name for name in numbers if X[name].diff()[1:].eq(1).all()}
     for column in columns:
         if column.n_missing == n:
-            yield f"{column.name!r} is empty."
+            yield f"{column.name!r} holds no value and is ignored."
         elif column.n_distinct == 1 and not column.n_missing:
             yield f"{column.name!r} has one value in all rows."
         elif column.n_missing > _MANY_MISSING * n:
             yield f"{column.name!r} is missing in {column.n_missing / n:.0%} of rows."
         elif column.kind == "category" and column.n_distinct == n:
             yield f"{column.name!r} differs in every row, as an identifier does."
+        elif column.name in numbered:
+            yield (
+                f"{column.name!r} numbers the rows: leave it out (--drop "
+                f"{column.name}), unless the order of the rows matters."
+            )
         elif column.name not in determining:
             values = X[column.name].to_numpy()
             if values.dtype.kind == y.dtype.kind and np.array_equal(values, y):
