@@ -74,8 +74,8 @@ def warn_if_not_free(needed: int, subject: str) -> None:
     if free is not None and needed > free:
         warn(
             f"{subject} takes about {format_bytes(needed)}, but only "
-            f"{format_bytes(free)} are free; the machine may swap, or the system may end the process. Free "
-            "some memory, or set a smaller memory_limit.",
+            f"{format_bytes(free)} are free; the machine may swap, or the system may "
+            "end the process. Free some memory, or set a smaller memory_limit.",
             UserWarning,
         )
 
