@@ -88,8 +88,8 @@ METHODS: Mapping[str, Contender] = {
 }
 # All samples are drawn of so many rows; of more rows fewer.
 _FULL_ROWS = 1000
-# These take seconds a test: a quarter of the samples.
-_SLOW = ("exact", "distances")
+# These take seconds a test: a quarter of the samples, of up to so many rows.
+_SLOW, _SLOW_ROWS = ("exact", "distances"), 300
 
 
 def _with_intervals(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -142,8 +142,8 @@ class Options(CommonOptions):
     )
     trials: int = option(
         400,
-        "Pairs of samples of up to 1,000 rows; of more rows proportionally fewer, of "
-        "exact kernels and of SciPy's graph correlation a quarter.",
+        "Pairs of samples of up to 1,000 rows; of more rows proportionally fewer. Of "
+        "exact kernels and SciPy's graph correlation a quarter, of up to 300 rows.",
         quick=4,
     )
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
@@ -224,8 +224,10 @@ class HypothesisTests(Experiment):
         method.check(n)
         if case["method"] == "columns" and question != "two samples":
             raise SkippedCase("it compares columns of two samples")
-        trials = options.trials * min(n, _FULL_ROWS) // n
-        trials = max(1, trials // 4 if case["method"] in _SLOW else trials)
+        trials, full = options.trials, _FULL_ROWS
+        if case["method"] in _SLOW:
+            trials, full = trials // 4, _SLOW_ROWS
+        trials = max(1, trials * min(n, full) // n)
         rng = np.random.default_rng([options.seed, n])
         rejections, seconds = 0, []
         for trial in range(trials):
