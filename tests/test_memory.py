@@ -607,7 +607,7 @@ def test_free_memory_changes_no_bit(cls, kind, monkeypatch):
             parts = [X, y]
         if free < 10**7 and cls is rk.KernelRidgeRegressor:
             with pytest.warns(
-                UserWarning, match=r"takes about .* only 1.0 MB of memory"
+                UserWarning, match=r"takes about .* only 1.0 MB are free"
             ):
                 model.fit(*parts)
         else:

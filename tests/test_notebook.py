@@ -120,6 +120,7 @@ def test_every_figure_draws_on_the_axes_it_is_passed(model, table, ax):
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], trials["error"])
     ridge = rk.KernelRidgeRegressor(n_components=30, random_state=0)
     assert plots.plot_learning_curve(ridge, X, y, cv=3, ax=ax) is ax
+    assert ax.get_ylabel() == "R² of rows left out" and ax.get_legend() is None
     assert plots.plot_leaderboard(model).figure is not ax.figure
 
 
@@ -127,6 +128,9 @@ def test_importances_are_in_order(model, ax):
     rk.plots.plot_importances(model, n_columns=4, ax=ax)
     widths = [bar.get_width() for bar in ax.patches]
     np.testing.assert_array_equal(widths, np.sort(model.feature_importances_)[:-5:-1])
+    assert ax.xaxis.get_major_formatter()(0.2) == "20%"
+    with pytest.raises(AttributeError, match="permutation_importance"):
+        rk.plots.plot_importances(rk.KernelRidgeRegressor())
     best = model.feature_names_in_[np.argmax(model.feature_importances_)]
     assert ax.get_yticklabels()[0].get_text() == best
 
@@ -155,6 +159,9 @@ def test_posteriors_are_those_of_the_process(ax):
     rk.plots.plot_posterior(process, X, y, ax=ax)
     grid, mean = ax.get_lines()[0].get_data()
     np.testing.assert_allclose(mean, process.predict(grid[:, None]))
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend[1:] == ["posterior mean", "target"]
+    assert rk.plots.plot_posterior(process, X[:, 0]).get_lines()
     with pytest.raises(ValueError, match=r"shape \(n, 1\)"):
         rk.plots.plot_posterior(process, np.hstack([X, X]))
 
@@ -163,8 +170,10 @@ def test_the_report_of_a_fitted_model(model, table, tmp_path):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     page = rk.report(model, *table, X[120:], y[120:], path=tmp_path / "page.html")
     text = page.read_text(encoding="utf-8")
-    error = np.sqrt(np.mean((model.predict(X[120:]) - y[120:]) ** 2))
-    assert f"{error:#.4g}" in text
+    squares = (model.predict(X[120:]) - y[120:]) ** 2
+    error = np.sqrt(squares.mean())
+    deviation = squares.std(ddof=0) / np.sqrt(len(squares)) / (2 * error)
+    assert f"{error:.1f} ± {deviation:.1f}" in text
     assert "Predicting target" in text and "could not be drawn" not in text
 
 

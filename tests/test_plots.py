@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from randkern.plots.records import plot_compare, save_figure
+from randkern.plots.ticks import legible_ticks
 
 pytest.importorskip("matplotlib")
 
@@ -43,6 +44,30 @@ def test_points_are_means_and_bars_standard_deviations():
     line, _, (bars,) = plot_compare(records).axes[0].containers[0].lines
     assert line.get_ydata() == pytest.approx([0.2])
     assert bars.get_segments()[0][:, 1] == pytest.approx([0.1, 0.3])
+
+
+def test_only_the_last_of_many_curves_points_have_bars():
+    for kernels in (KERNELS[:3], KERNELS[:4]):
+        axes = plot_compare(synthetic_records(kernels)).axes[0]
+        for container in axes.containers:
+            _, _, (bars,) = container.lines
+            spans = [np.ptp(segment[:, 1]) > 0 for segment in bars.get_segments()]
+            assert spans[-1] and all(spans[:-1]) == (len(kernels) == 3)
+
+
+def test_numbers_along_axes_have_separated_thousands():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    axes.plot([50_000, 350_000], [-1.5e5, 1.5e5])
+    legible_ticks(axes)
+    labels = [axes.xaxis.get_major_formatter()(x) for x in axes.get_xticks()]
+    assert "100,000" in labels and len(labels) <= 7
+    assert axes.yaxis.get_major_formatter()(-1.5e5) == "−150,000"
+    named = Figure().add_subplot()
+    named.barh(["a", "b"], [1, 2])
+    legible_ticks(named)
+    assert [text.get_text() for text in named.get_yticklabels()] == ["a", "b"]
 
 
 def test_exact_kernels_are_level_lines_in_the_style_of_their_curve():

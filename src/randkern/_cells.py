@@ -108,7 +108,7 @@ def check_finite(X: Any, names: Sequence[Any] | None, name: str) -> None:
             column = int(entries.col[bad])
         else:
             row, column = np.argwhere(~np.isfinite(X))[0].tolist()
-        where = column if names is None else repr(names[column])
+        label = column if names is None else repr(names[column])
         advice = ""
         if "NaN" in str(error):
             advice = (
@@ -116,7 +116,7 @@ def check_finite(X: Any, names: Sequence[Any] | None, name: str) -> None:
                 "sklearn.impute.SimpleImputer."
             )
         located = NotFiniteError(
-            f"{error} The first is in row {row} of column {where}.{advice}"
+            f"{error} The first is in row {row} of column {label}.{advice}"
         )
         located.row = row
         raise located from None

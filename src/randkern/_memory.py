@@ -51,21 +51,21 @@ def resolve_memory_limit(limit: Any) -> int:
     )
 
 
-def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
+def check_memory(needed: int, limit: int, subject: str, advice: str = "") -> None:
     """Raise before anything is allocated if `needed` bytes exceed `limit`.
 
     Warn if they are within the limit, but not free.
     """
     if needed > limit:
         raise MemoryLimitError(
-            f"{what} needs about {format_bytes(needed)}, over memory_limit = "
+            f"{subject} needs about {format_bytes(needed)}, over memory_limit = "
             f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
             f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
         )
-    warn_if_not_free(needed, what)
+    warn_if_not_free(needed, subject)
 
 
-def warn_if_not_free(needed: int, what: str) -> None:
+def warn_if_not_free(needed: int, subject: str) -> None:
     """Warn if `needed` bytes of the machine's memory are not free.
 
     Free memory never changes what is computed.
@@ -73,9 +73,9 @@ def warn_if_not_free(needed: int, what: str) -> None:
     free = None if needed < _ALWAYS_FREE else available_memory()
     if free is not None and needed > free:
         warn(
-            f"{what} takes about {format_bytes(needed)}, but only {format_bytes(free)} "
-            "are free; the machine may swap, or the system may end the process. Free "
-            "some memory, or set a smaller memory_limit.",
+            f"{subject} takes about {format_bytes(needed)}, but only "
+            f"{format_bytes(free)} are free; the machine may swap, or the system may "
+            "end the process. Free some memory, or set a smaller memory_limit.",
             UserWarning,
         )
 
@@ -84,7 +84,7 @@ def check_rank_memory(
     n_bytes: Callable[[int], int],
     rank: int,
     limit: int,
-    what: str,
+    subject: str,
     solver: str,
     otherwise: str = "",
 ) -> None:
@@ -94,10 +94,10 @@ def check_rank_memory(
     """
     fitting = bisect.bisect_right(range(rank), limit, key=n_bytes) - 1
     advice = f"Use a smaller rank, as solver={solver}(rank={fitting})"
-    check_memory(n_bytes(rank), limit, what, advice if fitting >= 0 else otherwise)
+    check_memory(n_bytes(rank), limit, subject, advice if fitting >= 0 else otherwise)
 
 
-def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> None:
+def check_free(needed: int, subject: str, advice: str, *, share: bool = False) -> None:
     """Raise if `needed` bytes are not free, for computations without a memory_limit.
 
     With `share`, raise if they exceed the default limit of a fit.
@@ -107,7 +107,7 @@ def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> N
     limit = resolve_memory_limit(None) if share else available_memory()
     if limit is not None and needed > limit:
         raise MemoryLimitError(
-            f"{what} takes about {format_bytes(needed)}, but "
+            f"{subject} takes about {format_bytes(needed)}, but "
             f"{'at most' if share else 'only'} {format_bytes(limit)} "
             f"{'may be taken' if share else 'are free'}; {advice}."
         )

@@ -321,10 +321,10 @@ def check_kernel_rows(
         if not tensors:
             raise TypeError(f"tensors are not supported here; {_NUMPY_ADVICE}")
         if Y is not None and (not is_tensor(Y) or Y.device != X.device):
-            where = Y.device if is_tensor(Y) else type(Y).__name__
+            location = Y.device if is_tensor(Y) else type(Y).__name__
             raise ValueError(
                 f"X is a tensor on {X.device}, so Y must be a tensor on the same "
-                f"device, got {where}."
+                f"device, got {location}."
             )
     elif is_tensor(Y):
         raise ValueError(

@@ -20,12 +20,12 @@ from randkern._validation import (
     check_components,
     check_count,
     check_weights,
+    is_dask_collection,
     is_tensor,
     validate_rows,
 )
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks
-from randkern.data.sharded import is_dask, lazily, sampled_dask
+from randkern.data.sharded import lazily, sampled_dask
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
@@ -64,7 +64,7 @@ class _FeatureTransformer(
     def _fit(self, X: Any, sample_weight: Any = None) -> Any:
         self._validate_params()
         stream = root_stream(self.random_state)
-        if is_dask(X) and not isinstance(X, DeviceBlocks):
+        if is_dask_collection(X):
             X, sample_weight = sampled_dask(self, X, sample_weight, stream)
         else:
             X = validate_rows(self, X, reset=True)
@@ -94,7 +94,7 @@ class _FeatureTransformer(
         X : array, CSR matrix, dataframe, tensor or Dask collection of shape (n, d)
         """
         check_is_fitted(self)
-        if is_dask(X) and not isinstance(X, DeviceBlocks):
+        if is_dask_collection(X):
             dtypes = X.dtypes if hasattr(X, "dtypes") else [X.dtype]
             single = all(dtype == np.float32 for dtype in dtypes)
             dtype = np.float32 if single else np.float64

@@ -122,8 +122,6 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
             * (described.get("n_classes", 0) > 2)
         ),
         caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
     )
     table.add_column("kernel", overflow="fold")
     headings = ["features", metric.heading, *["± rows"] * has_error]

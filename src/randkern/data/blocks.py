@@ -327,17 +327,17 @@ class RowBlocks:
         n_rows, starts = 0, []
         for number, start, item in items:
             start = n_rows if in_order else start
-            where = block_name(number, start if number is None else None)
-            block = replace(as_block(item, where), number=number, start=start)
-            length = checked_length(block, where)
+            location = block_name(number, start if number is None else None)
+            block = replace(as_block(item, location), number=number, start=start)
+            length = checked_length(block, location)
             starts.append(n_rows)
             if not length:
                 continue
-            self._check_parts(block, where)
+            self._check_parts(block, location)
             n_rows += length
             if self.n_rows is not None and n_rows > self.n_rows:
                 raise self._changed(
-                    f"{where} brings the number of rows to {n_rows}, expected "
+                    f"{location} brings the number of rows to {n_rows}, expected "
                     f"{self.n_rows}"
                 )
             yield block
@@ -378,7 +378,7 @@ class RowBlocks:
             )
         return iter(blocks)
 
-    def _check_parts(self, block: RowBlock, where: str) -> None:
+    def _check_parts(self, block: RowBlock, location: str) -> None:
         """Raise unless the block has the same parts as the first."""
         parts = (block.y is not None, block.sample_weight is not None)
         if self._parts is None:
@@ -388,7 +388,7 @@ class RowBlocks:
         ):
             if present != expected:
                 raise (ValueError if self.n_blocks is None else RowsChangedError)(
-                    f"{where} has {'a' if present else 'no'} {name}, but the first "
+                    f"{location} has {'a' if present else 'no'} {name}, but the first "
                     f"block has {'one' if expected else 'none'}; pass {name} with all "
                     "blocks, or with none."
                 )
@@ -447,7 +447,7 @@ def block_name(number: int | None, start: int | None) -> str:
     return f"block {number}" + (f", from row {start:,} on" if start else "")
 
 
-def as_block(item: Any, where: str) -> RowBlock:
+def as_block(item: Any, location: str) -> RowBlock:
     """Return one item of a stream as a block."""
     if isinstance(item, RowBlock):
         return item
@@ -456,12 +456,12 @@ def as_block(item: Any, where: str) -> RowBlock:
     if is_batch or isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
             raise ValueError(
-                f"{where} is a tuple of length {len(item)}, expected {_SHAPES}."
+                f"{location} is a tuple of length {len(item)}, expected {_SHAPES}."
             )
         return RowBlock(*map(_without_arrow, item))
     if not hasattr(item, "shape"):
         raise TypeError(
-            f"{where} is a {type(item).__name__}, expected {_SHAPES}, where X is an "
+            f"{location} is a {type(item).__name__}, expected {_SHAPES}, where X is an "
             "array, a sparse matrix or a dataframe."
         )
     return RowBlock(_without_arrow(item))
@@ -477,7 +477,7 @@ def _without_arrow(part: Any) -> Any:
     return part.to_numpy(zero_copy_only=False)
 
 
-def checked_length(block: RowBlock, where: str) -> int:
+def checked_length(block: RowBlock, location: str) -> int:
     """Return the number of rows of a block; raise if its parts differ in length."""
     lengths = {}
     for name in ("X", "y", "sample_weight"):
@@ -488,12 +488,13 @@ def checked_length(block: RowBlock, where: str) -> int:
             lengths[name] = num_samples(part)
         except TypeError:
             raise TypeError(
-                f"{name} of {where} is a {type(part).__name__}, expected an array "
+                f"{name} of {location} is a {type(part).__name__}, expected an array "
                 "with rows."
             ) from None
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{n} in {name}" for name, n in lengths.items())
         raise ValueError(
-            f"{where} has inconsistent numbers of rows: {counts}; they must be equal."
+            f"{location} has inconsistent numbers of rows: {counts}; they must be "
+            "equal."
         )
     return lengths["X"]

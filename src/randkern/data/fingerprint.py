@@ -84,7 +84,7 @@ class PassRecord:
         self.total = (self.total + value) % _MODULUS
         self._blocks[start] = start + X.shape[0], value
 
-    def check_block(self, first: PassRecord, start: int, where: str) -> None:
+    def check_block(self, first: PassRecord, start: int, location: str) -> None:
         """Raise unless the block from `start` on is that of the first pass.
 
         If blocks were cut elsewhere in the first pass, only all of them can tell.
@@ -92,18 +92,18 @@ class PassRecord:
         current = self._blocks[start]
         first_block = first._blocks.get(start, (None, 0))
         if current[0] == first_block[0] and current[1] != first_block[1]:
-            raise rows_changed(where)
+            raise rows_changed(location)
 
-    def check_all(self, first: PassRecord, where: str) -> None:
+    def check_all(self, first: PassRecord, location: str) -> None:
         """Raise unless all blocks together are those of the first pass."""
         if self.total != first.total:
-            raise rows_changed(where)
+            raise rows_changed(location)
 
 
-def rows_changed(where: str, detail: str = "") -> RowsChangedError:
+def rows_changed(location: str, detail: str = "") -> RowsChangedError:
     """Return the error for rows that differ from those of the first pass."""
     return RowsChangedError(
-        f"{where} differs from the first pass of this fit{detail}; every pass must "
+        f"{location} differs from the first pass of this fit{detail}; every pass must "
         "yield the same rows, targets and weights in the same order: check that the "
         "data did not change, that every pass starts from the first row, and that "
         "nothing is shuffled or drawn again. Nothing was fitted."

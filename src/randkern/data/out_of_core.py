@@ -175,13 +175,13 @@ class _CheckedBlocks:
         record = PassRecord()
         for block in _read(blocks, in_pass, _NOT_FITTED):
             start = _start_of(block)
-            where = f"{block_name(block.number, start)}, {in_pass},"
+            location = f"{block_name(block.number, start)}, {in_pass},"
             try:
                 X, weight = self._of(block)
             except (ValueError, TypeError) as error:  # not raised in the first pass
-                raise rows_changed(where, f" ({error})") from error
+                raise rows_changed(location, f" ({error})") from error
             record.add(X, block.y, weight, start)
-            record.check_block(self._record, start, where)
+            record.check_block(self._record, start, location)
             with located(block):
                 Y, weight = self.estimator._read_later_targets(X, block.y, weight)
             yield ArrayRows(X, Y, weight, start).at(self.like)
@@ -329,8 +329,10 @@ def _read(
             return
         except OSError as error:
             kind = next(k for k in type(error).__mro__ if k.__module__ == "builtins")
-            where = f"while block {number} {pass_name} was read, after {start:,} rows"
-            message = f"{error.strerror or error} ({where}). {consequence}"
+            location = (
+                f"while block {number} {pass_name} was read, after {start:,} rows"
+            )
+            message = f"{error.strerror or error} ({location}). {consequence}"
             if error.errno is None:
                 raise kind(message) from error
             raise kind(error.errno, message, error.filename) from error

@@ -334,7 +334,7 @@ def example_of_amounts(column: "pd.Series") -> str | None:
     return amounts[0] if amounts and len(amounts) >= len(texts) / 2 else None
 
 
-def check_format(name: str, column: "pd.Series", what: str = "column") -> None:
+def check_format(name: str, column: "pd.Series", subject: str = "column") -> None:
     """Raise for texts that are numbers or dates in a format that has to be named."""
     texts = as_texts(column).dropna().drop_duplicates()
     others = [text for text in map(str.strip, texts) if not _NUMBER.fullmatch(text)]
@@ -342,6 +342,6 @@ def check_format(name: str, column: "pd.Series", what: str = "column") -> None:
         alike = [text for text in others if pattern.match(text)]
         if alike and len(alike) >= len(others) / 2:
             raise DataFileError(
-                f"{what} {name!r} holds {described} such as {alike[0]!r}: {advice}; "
+                f"{subject} {name!r} holds {described} such as {alike[0]!r}: {advice}; "
                 f"--categorical {name} reads it as categories"
             )

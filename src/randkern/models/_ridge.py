@@ -140,16 +140,16 @@ class KernelRidge(RidgeModel):
         """Raise a MemoryLimitError if the matrix of the dual system is too large."""
         n = rows.n_rows
         if self.plan_ is None:
-            what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
+            subject = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
             advice = (
                 "Use solver='pcg', or random features (for instance "
                 "n_components=10_000)"
             )
         else:
             D = self.plan_.n_components
-            what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
+            subject = f"the {n} x {n} dual system of n_components={D} on {n} rows"
             advice = "Use fewer components than rows"
-        check_memory(self._dual_bytes(rows), limit, what, advice)
+        check_memory(self._dual_bytes(rows), limit, subject, advice)
 
     def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""

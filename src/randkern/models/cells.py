@@ -456,8 +456,8 @@ def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:
     needed = 32 * n**2  # the matrix, a copy, and the inverse of its factor
     if n_alphas > _MAX_FACTORISED:
         needed = max(needed, dual_search_bytes(n, k, n_alphas))
-    what = f"the exact {n} x {n} Gram matrix of a cell in float64"
-    check_memory(needed, limit, what, "Use fewer n_components, the rows of a cell")
+    subject = f"the exact {n} x {n} Gram matrix of a cell in float64"
+    check_memory(needed, limit, subject, "Use fewer n_components, the rows of a cell")
     return needed
 
 

@@ -333,7 +333,7 @@ def check_process_memory(
     copies = 2 if is_tensor(rows.like) else 0
     if plan is None:
         needed = 8 * n**2 * ((7 if learned else 3) + copies)
-        what = f"the exact process of {n} rows (n_components=None)"
+        subject = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
         D = plan.n_components
@@ -347,11 +347,11 @@ def check_process_memory(
             # addition features, their gradients, and derivatives in phases.
             needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
             needed += 3 * 8 * D * min(learned, block)
-        what = (
+        subject = (
             f"a process on n_components={D} ({D} x {D} matrices and features of rows)"
         )
         advice = "Use fewer components"
-    check_memory(needed, limit, what, advice)
+    check_memory(needed, limit, subject, advice)
 
 
 def check_neighbor_memory(rows: TrainingData, n_neighbors: int, limit: int) -> None:
@@ -360,8 +360,8 @@ def check_neighbor_memory(rows: TrainingData, n_neighbors: int, limit: int) -> N
     # Copies of the rows in random order and over their lengthscales, a tree of them,
     # and the neighbours of all rows with their distances.
     needed = 8 * n * (4 * d + 2 * n_neighbors)
-    what = f"the process of {n} rows with n_neighbors={n_neighbors}"
-    check_memory(needed, limit, what, "Use fewer neighbors")
+    subject = f"the process of {n} rows with n_neighbors={n_neighbors}"
+    check_memory(needed, limit, subject, "Use fewer neighbors")
 
 
 def check_laplace_memory(
@@ -374,7 +374,7 @@ def check_laplace_memory(
     """
     k, n = rows.n_targets, rows.n_rows
     if plan is None:
-        needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
+        needed, subject = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
         advice = "Use random features (for instance n_components=1_000)"
     else:
         D = plan.n_components
@@ -382,8 +382,8 @@ def check_laplace_memory(
         needed += 8 * learned * (2 * D + 6 * learned)
         if not rows.in_one_place:  # sums of shards are added in groups of four
             needed += 8 * 4 * (k if joined else 1) * D**2
-        what = f"the {k} posteriors of n_components={D}, with blocks of features,"
+        subject = f"the {k} posteriors of n_components={D}, with blocks of features,"
         advice = "Use fewer components"
     if joined:
         needed += 8 * 3 * k * learned**2
-    check_memory(needed, limit, what, advice)
+    check_memory(needed, limit, subject, advice)

@@ -198,18 +198,18 @@ class _ChoosesAlpha(RidgeModel):
         if self.plan_ is not None and self.plan_.n_components <= n:
             D = self.plan_.n_components
             needed = predictions + primal_search_bytes(self.plan_, X, k, n_alphas)
-            what = f"decomposing the {D} x {D} normal equations of n_components={D}"
-            check_memory(needed, limit, what, advice)
+            subject = f"decomposing the {D} x {D} normal equations of n_components={D}"
+            check_memory(needed, limit, subject, advice)
             spare = limit - needed
             return PrimalSearch(self.plan_, rows, alphas, self.fit_intercept, spare)
         needed = predictions + dual_search_bytes(n, k, n_alphas)
-        what = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
+        subject = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
         if self.plan_ is None:
             advice = "Use random features (for instance n_components=1000)"
         else:
             needed += feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
-            what = f"decomposing the {n} x {n} dual system of {n} rows"
-        check_memory(needed, limit, what, advice)
+            subject = f"decomposing the {n} x {n} dual system of {n} rows"
+        check_memory(needed, limit, subject, advice)
         return DualSearch(self._gram(X), rows, alphas, self.fit_intercept)
 
     def _lengthscales(self) -> list[float] | list[None]:

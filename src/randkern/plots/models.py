@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import eigvalsh
+from sklearn.base import is_classifier
 
 from randkern._extras import import_extra
+from randkern.plots.ticks import legible_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +45,7 @@ def plot_leaderboard(model: Any, *, n_kernels: int = 10, ax: Any = None) -> Axes
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = rk.TabularRegressor(time_limit=2, random_state=0).fit(X[:60], y[:60])
     >>> rk.plots.plot_leaderboard(model).get_xlabel()
-    'error'
+    'RMSE / std of rows left out'
     """
     trials = model.leaderboard_
     if hasattr(trials, "to_dict"):  # a list if pandas is not installed
@@ -54,7 +56,7 @@ def plot_leaderboard(model: Any, *, n_kernels: int = 10, ax: Any = None) -> Axes
         for trial in trials[:n_kernels]
     ]
     errors = np.array([trial["error"] for trial in trials[:n_kernels]])
-    return _bars(_axes(ax), names, errors, "error")
+    return _bars(_axes(ax), names, errors, "RMSE / std of rows left out")
 
 
 def plot_importances(model: Any, *, n_columns: int = 15, ax: Any = None) -> Axes:
@@ -82,11 +84,18 @@ def plot_importances(model: Any, *, n_columns: int = 15, ax: Any = None) -> Axes
     >>> len(rk.plots.plot_importances(learner, n_columns=4).patches)
     4
     """
+    if not hasattr(model, "feature_importances_"):
+        raise AttributeError(
+            f"{type(model).__name__} has no feature_importances_; "
+            "sklearn.inspection.permutation_importance measures them for any model."
+        )
     shares = np.asarray(model.feature_importances_)
     names = getattr(model, "feature_names_in_", np.arange(len(shares)))
     order = np.argsort(-shares, kind="stable")[:n_columns]
     labels = [str(names[j]) for j in order]
-    return _bars(_axes(ax), labels, shares[order], "importance")
+    axes = _bars(_axes(ax), labels, shares[order], "importance")
+    axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+    return axes
 
 
 def plot_intervals(
@@ -138,6 +147,7 @@ def plot_intervals(
         label = f"target, {inside:.0%} inside"
         axes.plot(places, y[order], ".", color="black", markersize=3, label=label)
     axes.set(xlabel="rows, by prediction", ylabel="target")
+    legible_ticks(axes)
     axes.legend(frameon=False)
     return axes
 
@@ -188,6 +198,13 @@ def plot_learning_curve(
         random_state=0,
         ax=axes,
     )
+    own = "accuracy" if is_classifier(model) else "R²"
+    name = own if scoring is None else scoring
+    display.ax_.set_ylabel(
+        f"{name if isinstance(name, str) else 'score'} of rows left out"
+    )
+    display.ax_.get_legend().remove()  # there is one curve
+    legible_ticks(display.ax_)
     return display.ax_
 
 
@@ -242,7 +259,7 @@ def plot_posterior(
     ----------
     process : GaussianProcessRegressor
         Fitted to one column and one target.
-    X : array of shape (n, 1)
+    X : array of shape (n, 1) or (n,)
         Rows; the curve extends from the least to the largest.
     y : array of shape (n,), optional
         Their targets, drawn as points.
@@ -269,6 +286,7 @@ def plot_posterior(
     >>> _ = rk.plots.plot_posterior(process.fit(X, np.sin(X[:, 0])), X)
     """
     rows = np.asarray(X, dtype=np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != 1:
         raise ValueError(
             f"plot_posterior needs X of shape (n, 1), got {rows.shape}; for more "
@@ -288,7 +306,9 @@ def plot_posterior(
     )
     axes.plot(grid, mean, color=_ACCENT, label="posterior mean")
     if y is not None:
-        axes.plot(rows[:, 0], np.asarray(y), ".", color="black", markersize=3)
+        style = {"color": "black", "markersize": 3, "label": "target"}
+        axes.plot(rows[:, 0], np.asarray(y), ".", **style)
+    legible_ticks(axes)
     axes.legend(frameon=False)
     return axes
 

@@ -32,6 +32,8 @@ _STYLES = (
 )
 # Least distance of tick labels, in decades, at which they do not touch.
 _MIN_TICK_DISTANCE = 0.18
+# So many curves have bars at all their points.
+_MAX_BARRED = 3
 # Symbols of hyperparameters on axes.
 SYMBOLS = {"lengthscale": "ℓ", "bias": "ν"}
 
@@ -48,8 +50,9 @@ def plot_compare(
     """Plot test error against the number of features, one curve per kernel.
 
     A point is the mean over seeds, its bar the standard deviation, and the pale bar
-    behind it the standard error of the test rows, if records have it. The exact kernel
-    is a horizontal line without markers, in the same colour and dashes.
+    behind it the standard error of the test rows, if records have it; of more than
+    three curves, only the last points have bars. The exact kernel is a horizontal line
+    without markers, in the same colour and dashes.
 
     `records` have the keys ``kernel``, ``n_components`` (None for exact) and the
     `score` to plot; those in which it is None are left out. `dataset` is the title,
@@ -264,17 +267,22 @@ def _draw_kernel(
     sizes = np.array(sorted(filter(None, groups)), dtype=float) * shift
     seeds = [groups[size] for size in sorted(filter(None, groups))]
     errors = [[record[score] for record in own] for own in seeds]
-    means = [np.mean(own) for own in errors]
+    means = np.array([np.mean(own) for own in errors])
+    # Bars of many curves would hide each other.
+    barred = slice(-1, None) if n_kernels > _MAX_BARRED else slice(None)
     has_error = score == "test_error"  # whose standard error is known
     if seeds and has_error and all("standard_error" in record for record in records):
         of_rows = [np.mean([r["standard_error"] for r in own]) for own in seeds]
-        low = np.subtract(means, of_rows)
-        high = np.add(means, of_rows)
-        axes.vlines(sizes, low, high, color=colour, alpha=0.25, lw=4.5, zorder=1)
+        low = np.subtract(means, of_rows)[barred]
+        high = np.add(means, of_rows)[barred]
+        style = {"color": colour, "alpha": 0.25, "lw": 4.5, "zorder": 1}
+        axes.vlines(sizes[barred], low, high, **style)
+    deviations = np.zeros(len(errors))
+    deviations[barred] = [np.std(own) for own in errors[barred]]
     axes.errorbar(
         sizes,
         means,
-        yerr=[np.std(own) for own in errors],
+        yerr=deviations,
         label=kernel,
         color=colour,
         marker=marker,

@@ -19,7 +19,7 @@ def legible_ticks(axes: "Axes", most: int = 5) -> None:
             continue
         if not axis.isDefault_majloc:
             continue
-        axis.set_major_locator(MaxNLocator(most))
+        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
         if axis.isDefault_majfmt:
             axis.set_major_formatter(lambda value, _: number(value))
 

@@ -31,7 +31,12 @@ class Metric:
 
     def text(self, value: float | None) -> str:
         """Return a value as text, empty if it is undefined."""
-        return "" if value is None else f"{self.scale * value:.{self.digits}f}"
+        if value is None:
+            return ""
+        # In units of the target, large numbers have few decimals.
+        size = abs(value) if self.score in ("rmse", "mae") else 0
+        digits = self.digits - len(f"{size:.0f}") + 1
+        return f"{self.scale * value:,.{max(digits, 0)}f}"
 
     def loss(self, value: float | None) -> float:
         """Return a number that is smaller for better values, infinite for undefined."""

@@ -82,7 +82,10 @@ def code_of_model(model: Any) -> str:
             "logits = np.log(np.clip(model.predict_proba(X), 1e-15, None))",
             f"probabilities = softmax(logits / {divisor!r}, axis=1)",
         ]
-    return "\n".join(lines)
+    # Imports stand first, once.
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    rest = [line for line in lines if line not in imports]
+    return "\n".join([*dict.fromkeys(imports), *rest])
 
 
 def _score_lines(model: Any) -> Iterator[str]:
