@@ -28,7 +28,11 @@ from randkern.tabular.class_rows import (
     table_of,
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
-from randkern.tabular.exact_logistic import fit_all_in_cells, fit_all_rows
+from randkern.tabular.exact_logistic import (
+    chosen_for_all_rows,
+    fit_all_in_cells,
+    fit_all_rows,
+)
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -39,17 +43,15 @@ from randkern.tabular.leave_one_out import (
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
-    MIN_CHANCE,
     PASSES,
     all_left_out,
     left_out_seconds,
-    logistic,
     logistic_seconds,
     predicted,
     refitted,
     with_constant,
 )
-from randkern.tabular.members import Member, fit_quietly, normalised
+from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
 from randkern.tabular.parts import Part, fitted_part, strength
 from randkern.tabular.refits import Refit, is_refitted, refits_of
@@ -70,21 +72,10 @@ from randkern.tabular.work import (
 # Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
-# Divisors of the penalty that are tried for many rows, when few have chosen it, the
-# landmarks of these fits.
-_MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS = 500
-# The share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.75
-# The number of fits for which time is kept, if they are to fit in.
-_PENALTY_FITS = 3
+# The share of the remaining time for the fit in cells, beside landmarks.
+_CELLS_SHARE = 0.5
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.05
-# Rows with which kernels are compared then, and the share of the time of the last fit
-# that is left for it at least.
-_COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
-# About how much longer a fit takes with four times the C.
-_GROWTH = 1.3
 # The most kinds of kernels with which logistic regression is fitted without each fold.
 _MAX_WEIGHTED = 5
 _MAX_ROWS = 2000
@@ -96,9 +87,8 @@ _ENTRIES = 2 * 10**8
 # the last fits; and for the search if kernels are learned again without each fold.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.3), (0.25, 0.6)
 _REFITTED_SHARE = 0.35
-# Shares of the remaining time for a fit with landmarks, to few rows and to many, where
-# the rest is for choosing the penalty.
-_LAST_FIT_SHARES = (0.7, 0.4)
+# Share of the remaining time for a fit with landmarks.
+_LAST_FIT_SHARE = 0.7
 # The least share of the time for the last fits.
 _MIN_SHARE = 0.1
 
@@ -262,55 +252,32 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stage: Stage,
     ) -> tuple[list[Member], list[tuple[float, Trial]]]:
         """Return the fits of the model, and the weights of the trials behind them."""
-        k = len(self.classes_)
-        if is_exact(learning.table, k, stage.work):
-            part = chosen[0][1]
-            member, trial = self._fit_exactly(trials, part, learning, stream, stage)
-            return [member], [(1.0, trial)]
-        cells: Member | None = None
-        if split.apart is not None:
-            part = self._logistic(chosen[0][1])
-            seed = int(stream.child("cells of labels").generator().integers(2**31))
-            cells_stage = stage.part(_CELLS_SHARE * stage.left)
-            cells = fit_all_in_cells(
-                trials[:MAX_MEMBERS], part, learning, seed, cells_stage
-            )
-        members = self._fit_members(chosen, learning, stream, stage)
-        pairs = [
-            (member.weight, part.trial)
-            for member, (_, part) in zip(members, chosen, strict=False)
-        ]
-        if cells is not None and split.apart is not None:
-            members = self._with_cells(cells, members, table_of(split.apart, k))
-        return members, pairs
-
-    @staticmethod
-    def _logistic(part: Part) -> Part:
-        """Return a part with a penalty of logistic regression."""
-        return replace(part, share=part.share or _FIRST_PENALTY)
-
-    def _fit_exactly(
-        self,
-        trials: list[Trial],
-        part: Part,
-        learning: Learning,
-        stream: Stream,
-        stage: Stage,
-    ) -> tuple[Member, Trial]:
-        """Fit the exact kernel to all rows; set the temperature.
-
-        The kernel is learned further in cells. Held-out rows, which choose the penalty
-        and the temperature, are fitted in the end.
-        """
         table = learning.table
-        held, rest = held_and_rest(learning)
         seed = int(stream.child("features").generator().integers(2**31))
-        part = self._logistic(part)
-        part, member = fit_all_rows(
-            trials[:MAX_MEMBERS], part, learning, held, rest, seed, stage
+        if not are_many(len(table)):
+            members = self._fit_members(chosen, learning, seed, stage)
+            return members, _weighted_trials(members, chosen)
+        ((_, part),) = chosen
+        k = len(self.classes_)
+        exact = is_exact(table, k, stage.work)
+        held, rest = held_and_rest(learning)
+        best = chosen_for_all_rows(
+            trials[:MAX_MEMBERS], part, learning, held, rest, exact, seed, stage
         )
-        self._set_temperature(part.P, table.labels[held], table.weight[held])
-        return member, part.trial
+        if best is not None:
+            part, held = best, held[: len(best.P)]
+            self._set_temperature(part.P, table.labels[held], table.weight[held])
+        if exact:
+            return [fit_all_rows(part, learning, seed, stage)], [(1.0, part.trial)]
+        chosen = [(1.0, part)]
+        if split.apart is None:
+            members = self._fit_members(chosen, learning, seed, stage)
+            return members, _weighted_trials(members, chosen)
+        cells_stage = stage.part(_CELLS_SHARE * stage.left)
+        cells = fit_all_in_cells(part, learning, seed, cells_stage)
+        members = self._fit_members(chosen, learning, seed, stage)
+        pairs = _weighted_trials(members, chosen)
+        return self._with_cells(cells, members, table_of(split.apart, k)), pairs
 
     def _with_cells(
         self, cells: Member, members: list[Member], apart: Table
@@ -368,14 +335,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
             return self._weighted_by_folds(refits, learning, stage)
         adapting = _ADAPTING_SHARE * work.limit
         compared = learning.compared(trials, stage, adapting)[:MAX_MEMBERS]
-        return self._calibrated(compared, learning, stage, last)
+        return self._calibrated(compared, learning, stage)
 
     def _calibrated(
         self,
         compared: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
-        last: float,
     ) -> list[tuple[float, Part]]:
         """Return the parts of the model with their weights; set the temperature.
 
@@ -411,8 +377,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
-            if not is_exact(table, k, stage.work):
-                best = self._compared(parts, learning, last) or best
             return [(1.0, best)]
         handicaps = [0.0] * len(parts)
         if some.folds is None:  # the temperatures of these are of rows left out alone
@@ -443,8 +407,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 return
             again = replace(part, trial=learned)
             encoded = replace(some, X=learning.sample(learned)[: len(some)])
-            both = encoded.take(np.concatenate([held, known]))
-            P[held] = self._evaluated_apart(again, None, both, len(held), learning).P
+            rest, X = encoded.take(known), encoded.X[held]
+            P[held] = predicted(learned.kernel, strength(again), rest, X, P[held])
         out = some.folds.predicted
         self._set_temperature(P[out], some.labels[out], some.weight[out])
 
@@ -511,64 +475,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
         return Part(trial, None, P, mean_log_loss(P, labels[out], weight[out]))
 
-    def _compared(
-        self, parts: list[Part], learning: Learning, last: float
-    ) -> Part | None:
-        """Return the best part with more rows, and set the temperature.
-
-        Kernels that few rows hardly distinguish may differ with many. None if there is
-        nothing to compare, or no time.
-        """
-        table, work = learning.table, learning.work
-        held, rest = held_and_rest(learning)
-        some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
-        seconds = logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
-        stage = work.stage(
-            "the comparison of kernels",
-            work.limit - _COMPARING_SHARE * last - work.spent,
-            work.limit - last / 2,
-        )
-        best: Part | None = None
-        for part in sorted(parts, key=lambda part: part.loss):
-            if len(parts) == 1 or not stage.fits(seconds):
-                break
-            encoded = learning.encoded_table(part.trial, some, "float32")
-            work.charge(seconds)
-            again = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
-            # Together with the rows that have evaluated it before: mostly others.
-            loss = np.average([again.loss, part.loss], weights=[n, len(part.P)])
-            if best is None or loss < best.loss:
-                best = replace(again, loss=float(loss))
-        if best is not None:
-            self._set_temperature(best.P, some.labels[:n], some.weight[:n])
-        return best
-
-    def _evaluated_apart(
-        self,
-        part: Part,
-        D: int | None,
-        encoded: Table,
-        n_held: int,
-        learning: Learning,
-    ) -> Part:
-        """Return a part with probabilities of the first encoded rows.
-
-        They are those of a fit to the others, with D landmarks, or exact for None.
-        """
-        U, labels, weight = encoded.X, encoded.labels, encoded.weight
-        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
-        if len(np.unique(labels[n_held:])) > 1:
-            D = None if D is None else min(D, len(labels) - n_held)
-            model = logistic(part.trial.kernel, strength(part), D, 0)
-            weighted = None if learning.counts is None else weight[n_held:]
-            fit_quietly(model, U[n_held:], labels[n_held:], weighted)
-            P[:] = MIN_CHANCE
-            chances = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(chances, MIN_CHANCE)
-        return replace(
-            part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
-        )
-
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
     ) -> None:
@@ -607,11 +513,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self,
         chosen: list[tuple[float, Part]],
         learning: Learning,
-        stream: Stream,
+        seed: int,
         stage: Stage,
     ) -> list[Member]:
         members: list[Member] = []
-        seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
         n, k = table.Y.shape
         sample_weight = None if learning.counts is None else table.weight
@@ -622,21 +527,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
-            many = are_many(n)  # a single fit, with landmarks
-            if id(trial) not in adapted:
-                spare = 0.8 * (seconds - last)
-                if many:  # without time for the penalty, adapting is worth little
-                    spare -= _PENALTY_FITS * logistic_seconds(n, _FEW_LANDMARKS, k)
-                adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
-            part = replace(part, trial=adapted[id(trial)])
+            if not are_many(n):  # which have chosen kernel and penalty already
+                if id(trial) not in adapted:
+                    spare = stage.part(0.8 * (seconds - last))
+                    adapted[id(trial)] = learning.adapted(trial, spare)
+                part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
                 D, last = self._size(part, learning, allowed)
             dtype = "float64" if D is None else "float32"
             encoded = learning.encoded_table(part.trial, table, dtype)
-            if many and D is not None and part.share is not None:
-                part = self._with_penalty_of_all(
-                    part, encoded, learning, D, last, stage
-                )
             left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
             least = _MIN_ITER if D is None else LANDMARK_PASSES
@@ -646,46 +545,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)
-
-    def _with_penalty_of_all(
-        self,
-        part: Part,
-        encoded: Table,
-        learning: Learning,
-        D: int,
-        last: float,
-        stage: Stage,
-    ) -> Part:
-        """Return a part with the penalty for all rows.
-
-        The given one is chosen with few rows, and more may need a smaller penalty.
-        Held-out rows evaluate fits to the others, with fewer landmarks, while enough
-        time is left for the last fit, of about `last` seconds; they also set the
-        temperature.
-        """
-        n, k = encoded.Y.shape
-        few = min(max(D // 2, _FEW_LANDMARKS), D)
-        seconds = logistic_seconds(n, few, k)
-        if not stage.fits(last + 2 * seconds):
-            return part
-        held, rest = held_and_rest(learning)
-        n_held = len(held)
-        encoded = encoded.take(np.concatenate([held, rest]))
-
-        def evaluate(at: int) -> Part:
-            stage.work.charge(seconds)
-            assert part.share is not None
-            tried = replace(part, share=part.share / _MULTIPLES[at])
-            return self._evaluated_apart(tried, few, encoded, n_held, learning)
-
-        def over() -> bool:
-            # The last fit takes longer with a smaller penalty.
-            return not stage.fits(_GROWTH * (seconds + last))
-
-        best = descended(evaluate, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
-        labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
-        self._set_temperature(best.P, labels, weight)
-        return best
 
     def _size(
         self, part: Part, learning: Learning, seconds: float
@@ -708,8 +567,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 return logistic_seconds(n, D, k, n_columns)
             return landmark_seconds(n, D, n_columns)
 
-        share = _LAST_FIT_SHARES[are_many(n)]
-        D = largest(cost, share * seconds, _LANDMARKS[0], self._most_landmarks(n))
+        most = self._most_landmarks(n)
+        D = largest(cost, _LAST_FIT_SHARE * seconds, _LANDMARKS[0], most)
         return D, cost(D)
 
     def _most_landmarks(self, n: int) -> int:
@@ -762,3 +621,13 @@ def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
     k = n_classes if n_classes > 2 else 1
     fit = exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
     return MAX_REFITTED * fit
+
+
+def _weighted_trials(
+    members: list[Member], chosen: list[tuple[float, Part]]
+) -> list[tuple[float, Trial]]:
+    """Return the weights of members with the trials behind them."""
+    return [
+        (member.weight, part.trial)
+        for member, (_, part) in zip(members, chosen, strict=False)
+    ]

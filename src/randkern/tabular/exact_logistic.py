@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,12 @@ from scipy.special import expit, softmax
 
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
+from randkern.kernels import Kernel
 from randkern.models.dual_logistic import DualLogistic, DualWeights
 from randkern.tabular.combine import mean_log_loss
 from randkern.tabular.exact_logistic_work import TRIED, fit_seconds
 from randkern.tabular.learning import Learning, descended
-from randkern.tabular.local import (
-    LEARNING_SHARE,
-    MIN_SHARE,
-    cells_within,
-    learned_in_cells,
-    some_cells,
-)
+from randkern.tabular.local import MIN_SHARE, cells_within, learned_in_cells
 from randkern.tabular.logistic import (
     MAX_ITER,
     MIN_CHANCE,
@@ -35,155 +30,157 @@ from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly, stopping
 from randkern.tabular.parts import Part, strength
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import LOCAL_FIT_SECONDS, Stage
+from randkern.tabular.work import LOCAL_FIT_SECONDS, Stage, largest
 
 # Divisors of the penalty that few rows have chosen.
 _DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-# The most rows that choose one besides held-out ones, for two classes and for several;
-# those of single cells, of which a share is held out, and the number of these cells.
-_CHOOSING_ROWS, _CHOOSING_CELL_ROWS = (8000, 5000), 4000
-_HELD_SHARE, _N_CHOOSING = 0.25, 2
+# The fewest rows that choose one besides held-out ones, and the most, for two classes
+# and for several; and the kernels that they compare.
+_MIN_CHOOSING, _CHOOSING_ROWS, _N_COMPARED = 1000, (8000, 5000), 2
+# Shares of the time for learning a kernel further and for choosing the penalty, where
+# the exact kernel of all rows takes too long.
+_LEARNING_SHARE, _CHOOSING_SHARE = 0.25, 0.25
 # The most rows of a cell.
 _MAX_ROWS = 16_000
+
+
+def _choosing_seconds(n: int, n_columns: int, n_classes: int) -> float:
+    """Return the work of choosing the kernel and the penalty with n rows in all."""
+    return _N_COMPARED * fit_seconds(n, n_columns, n_classes, TRIED)
 
 
 def all_seconds(n: int, n_columns: int, n_classes: int, n_held: int) -> float:
     """Return the work of choosing the penalty with held-out rows, and of the fit."""
     m = min(n, _CHOOSING_ROWS[n_classes > 2] + n_held)
-    # With two kernels.
-    choosing = 2 * fit_seconds(m, n_columns, n_classes, TRIED)
+    choosing = _choosing_seconds(m, n_columns, n_classes)
     return choosing + fit_seconds(n, n_columns, n_classes)
 
 
-@dataclass(frozen=True)
-class _Choosing:
-    """Rows of which the first `n_held` choose a penalty, by fits to the others."""
-
-    table: Table
-    n_held: int
-
-
 class _Penalties:
-    """Fits to the same rows with different penalties, which start from each other."""
+    """Fits of a kernel to the same rows with different penalties.
 
-    def __init__(self, part: Part, rows: _Choosing, seed: int):
-        known, n = rows.table, len(rows.table)
+    They start from each other. The first `n_held` rows are held out.
+    """
+
+    def __init__(self, kernel: Kernel, rows: Table, n_held: int, seed: int):
         self.dual = DualLogistic.of(
-            with_constant(part.trial.kernel),
-            known.X,
-            known.Y,
+            with_constant(kernel),
+            rows.X,
+            rows.Y,
             resolve_memory_limit(MEMORY_LIMIT),
             Stream(seed),
         )
-        self.weight = known.weight * (np.arange(n) >= rows.n_held)
-        self.n_held = rows.n_held
+        self.weight = rows.weight * (np.arange(len(rows)) >= n_held)
+        self.n_held = n_held
         self._last: DualWeights | None = None
 
-    def probabilities(self, part: Part, stop: Callable[[Any], bool]) -> np.ndarray:
+    def probabilities(self, C: float, stop: Callable[[Any], bool]) -> np.ndarray:
         """Return those of the held-out rows."""
-        C = strength(part) * self.weight
-        self._last = self.dual.minimise(C, TOL, MAX_ITER, self._last, stop)
+        weight = C * self.weight
+        self._last = self.dual.minimise(weight, TOL, MAX_ITER, self._last, stop)
         F = self._last.values[: self.n_held]
         P = expit(np.hstack([-F, F])) if F.shape[1] == 1 else softmax(F, axis=1)
         return P.clip(MIN_CHANCE)
 
 
 def _with_best_penalty(
-    part: Part, pieces: Sequence[_Choosing], n_classes: int, seed: int, stage: Stage
+    part: Part, rows: Table, n_held: int, seed: int, stage: Stage
 ) -> Part:
-    """Return a part with the penalty of smallest log loss of held-out rows.
+    """Return a part with the penalty of smallest log loss of the first, held-out rows.
 
     Its probabilities are theirs.
     """
-    for piece in pieces:
-        n, n_columns = piece.table.X.shape
-        stage.work.charge(fit_seconds(n, n_columns, n_classes, TRIED))
-    fits = [_Penalties(part, piece, seed) for piece in pieces]
-    held = [piece.table.take(np.arange(piece.n_held)) for piece in pieces]
-    labels = np.concatenate([rows.labels for rows in held])
-    weight = np.concatenate([rows.weight for rows in held])
+    fits = _Penalties(part.trial.kernel, rows, n_held, seed)
+    labels, weight = rows.labels[:n_held], rows.weight[:n_held]
     late = replace(stage, until=math.inf)  # all work is planned
 
     def evaluate(at: int) -> Part:
         assert part.share is not None
-        tried = replace(part, share=part.share / _DIVISORS[at])
-        P = [fit.probabilities(tried, stopping(late)) for fit in fits]
-        both = np.concatenate(P)
-        return replace(tried, P=both, loss=mean_log_loss(both, labels, weight))
+        candidate = replace(part, share=part.share / _DIVISORS[at])
+        P = fits.probabilities(strength(candidate), stopping(late))
+        return replace(candidate, P=P, loss=mean_log_loss(P, labels, weight))
 
     start = _DIVISORS.index(1.0)
     return descended(evaluate, start, len(_DIVISORS), lambda: late.over)
-
-
-def _best(
-    part: Part,
-    trials: Sequence[Trial],
-    pieces: Sequence[tuple[Table, int]],
-    learning: Learning,
-    seed: int,
-    stage: Stage,
-) -> Part:
-    """Return a part with the kernel, of some, and the penalty of least log loss.
-
-    Of each piece, the first rows, as many as its number says, are held out.
-    """
-    parts = []
-    n_classes = _n_classes(learning.table)
-    for trial in trials:
-        encoded = [
-            _Choosing(learning.encoded_table(trial, rows, "float32"), n_held)
-            for rows, n_held in pieces
-        ]
-        tried = replace(part, trial=trial)
-        parts.append(_with_best_penalty(tried, encoded, n_classes, seed, stage))
-    return min(parts, key=lambda tried: tried.loss)
 
 
 def _n_classes(table: Table) -> int:
     return max(table.Y.shape[1], 2)
 
 
-def fit_all_rows(
+def chosen_for_all_rows(
     trials: Sequence[Trial],
     part: Part,
     learning: Learning,
     held: np.ndarray,
     rest: np.ndarray,
+    is_exact: bool,
     seed: int,
     stage: Stage,
-) -> tuple[Part, Member]:
-    """Learn a kernel in cells, choose it or another, and fit all rows of the table.
+) -> Part | None:
+    """Return a part with the kernel and the penalty of smallest log loss for all rows.
 
-    The rows `held` choose kernel and penalty, by fits to the `rest`, and are fitted too
-    in the end; the part has their probabilities before that. Rows that depend on each
-    other learn no kernel in cells.
-    """
-    table, k = learning.table, _n_classes(learning.table)
-    n_columns = max(map(learning.n_columns, trials))
-    spare = stage.left - all_seconds(len(table), n_columns, k, len(held))
-    tried = [part.trial]
-    if table.folds is None:  # rows of cells may prefer another one
-        U = learning.encoded(trials[0], table.X, "float32")
-        learn = stage.part(spare)
-        tried += [learned_in_cells(trials, U, learning, learn, Stream(seed))]
-    some = np.concatenate([held, rest[: _CHOOSING_ROWS[k > 2]]])
-    pieces = [(table.take(some), len(held))]
-    part = _best(part, tried, pieces, learning, seed, stage)
-    encoded = learning.encoded_table(part.trial, table, "float32")
-    stage.work.charge(fit_seconds(len(table), encoded.X.shape[1], k))
-    model = logistic(part.trial.kernel, strength(part), None, seed)
-    return part, _fitted(model, part, encoded, learning, stage)
+    Its kernel is the one that few rows have chosen, or is learned further: in cells,
+    or, if rows depend on each other, adapted to more rows. The rows `held` compare fits
+    to the `rest`, which have the classes in the same shares as the table: those of
+    single cells may hardly have one. More rows usually choose a smaller penalty. The
+    part has the probabilities of the first held-out rows.
 
-
-def fit_all_in_cells(
-    trials: Sequence[Trial], part: Part, learning: Learning, seed: int, stage: Stage
-) -> Member:
-    """Learn a kernel in cells, and fit all rows in cells as large as possible.
-
-    Rows of single cells, some of them held out, choose the kernel and the penalty.
+    None if there is no time for it. `is_exact` is whether the exact kernel of all rows
+    is fitted afterwards.
     """
     table, k = learning.table, _n_classes(learning.table)
     n, n_columns = len(table), max(map(learning.n_columns, trials))
+    n_held, most = len(held), _CHOOSING_ROWS[k > 2]
+    spare = stage.left - all_seconds(n, n_columns, k, n_held)
+    m = min(len(rest), most)
+    if not is_exact:
+        spare = _LEARNING_SHARE * stage.left
+        m = largest(
+            lambda m: _choosing_seconds(m + min(n_held, m // 2), n_columns, k),
+            _CHOOSING_SHARE * stage.left,
+            min(_MIN_CHOOSING, m),
+            m,
+        )
+        n_held = min(n_held, m // 2)
+    seconds = _choosing_seconds(m + n_held, n_columns, k)
+    if not is_exact and not stage.fits(2 * seconds):
+        return None
+    learn = stage.part(spare)
+    if table.folds is None:
+        U = learning.encoded(trials[0], table.X, "float32")
+        learned = learned_in_cells(trials, U, learning, learn, Stream(seed))
+    else:
+        learned = learning.adapted(part.trial, learn)
+    compared = [part.trial] if learned is part.trial else [part.trial, learned]
+    rows = table.take(np.concatenate([held[:n_held], rest[:m]]))
+    stage.work.charge(seconds * len(compared) / _N_COMPARED)
+    parts = [
+        _with_best_penalty(
+            replace(part, trial=trial),
+            learning.encoded_table(trial, rows, "float32"),
+            n_held,
+            seed,
+            stage,
+        )
+        for trial in compared
+    ]
+    return min(parts, key=lambda candidate: candidate.loss)
+
+
+def fit_all_rows(part: Part, learning: Learning, seed: int, stage: Stage) -> Member:
+    """Fit the exact kernel to all rows of the table."""
+    encoded = learning.encoded_table(part.trial, learning.table, "float32")
+    k = _n_classes(learning.table)
+    stage.work.charge(fit_seconds(len(encoded), encoded.X.shape[1], k))
+    model = logistic(part.trial.kernel, strength(part), None, seed)
+    return _fitted(model, part, encoded, learning, stage)
+
+
+def fit_all_in_cells(part: Part, learning: Learning, seed: int, stage: Stage) -> Member:
+    """Fit all rows in cells as large as possible."""
+    n, k = len(learning.table), _n_classes(learning.table)
+    n_columns = learning.n_columns(part.trial)
 
     def cell_seconds(rows: int) -> float:
         return LOCAL_FIT_SECONDS + fit_seconds(rows, n_columns, k)
@@ -191,26 +188,11 @@ def fit_all_in_cells(
     def within(seconds: float) -> tuple[int, float]:
         return cells_within(n, n_columns, seconds, cell_seconds, _MAX_ROWS)
 
-    U = learning.encoded(trials[0], table.X, "float32")
-    learn = stage.part(LEARNING_SHARE * stage.left)
-    trial = learned_in_cells(trials, U, learning, learn, Stream(seed))
-    m, _ = within(stage.left)
-    m = min(m, _CHOOSING_CELL_ROWS)
-    choosing = 2 * _N_CHOOSING * fit_seconds(m, n_columns, k, TRIED)
-    rows, seconds = within(max(stage.left - choosing, MIN_SHARE * stage.work.limit))
-    if seconds + choosing <= stage.left:
-        generator = Stream(seed).child("choosing").generator()
-        pieces = [
-            (table.take(generator.permutation(cell)[:m]), int(_HELD_SHARE * m))
-            for cell in some_cells(trials[0].kernel, U, m, _N_CHOOSING, generator)
-        ]
-        part = _best(part, [part.trial, trial], pieces, learning, seed, stage)
-    else:
-        part = replace(part, trial=trial)
+    rows, seconds = within(max(stage.left, MIN_SHARE * stage.work.limit))
     if (allowed := stage.affordable(seconds)) < seconds:
         rows, seconds = within(allowed)
     stage.work.charge(seconds)
-    encoded = learning.encoded_table(part.trial, table, "float32")
+    encoded = learning.encoded_table(part.trial, learning.table, "float32")
     model = logistic(part.trial.kernel, strength(part), rows, seed)
     model.set_params(features="local")
     return _fitted(model, part, encoded, learning, stage)
