@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.optimize
@@ -137,8 +137,37 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What values of f at rows are combinations of: features, or kernel values.
+
+    `plan` is that of the features, None for the exact kernel, whose values with the
+    rows `X` take their place; if these are pivots, `triangle` is their factor.
+    `learning_plan` is that of the features that hyperparameters are learned with.
+    """
+
+    kernel: Kernel
+    plan: Plan | None
+    learning_plan: Plan | None = None
+    X: Rows | None = None
+    triangle: np.ndarray | None = None
+
+    def values(self, X: Rows) -> np.ndarray:
+        """Return the features of float64 rows, or their kernel values."""
+        if self.plan is not None:
+            return evaluate(self.plan, X)
+        K = self.kernel._gram(X, self.X)
+        if self.triangle is None:
+            return K
+        return ops_of(X).algebra.triangular_solve(self.triangle, K.T).T
+
+
+@dataclass(frozen=True)
 class WeightPosterior:
     """A normal posterior of the weights of features given targets."""
+
+    # Whether the likelihood is normal, and whether several rows have a joint posterior.
+    is_gaussian: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = True
 
     # (D, k) or (D,).
     mean: np.ndarray
@@ -163,6 +192,8 @@ class WeightPosterior:
 class FeaturePosterior(WeightPosterior):
     """The posterior given real targets, with the precision I + ZᵀWZ/σ²."""
 
+    is_gaussian: ClassVar[bool] = True
+
     @classmethod
     def of(
         cls, sums: tuple[NormalEquations, float, np.ndarray], noise: float
@@ -181,33 +212,30 @@ class FeaturePosterior(WeightPosterior):
         return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
 
     def updated(
-        self,
-        Z: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        noise: float,
-        precisions: bool,
+        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
     ) -> FeaturePosterior:
-        """Return the posterior given more rows of features: O(D²) operations per row.
+        """Return the posterior given more rows: O(D²) operations per row.
 
         With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by
         P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the log density of r̃.
         """
+        Z = basis.values(rows.X)
+        Y, weight = rows.targets()
         mean = self.mean
         factor = self.factor
         evidence = self.evidence
         algebra = ops_of(Z).algebra
         for part in row_blocks(len(Z), _ROWS):
             root = ((weight[part] / noise) ** 0.5)[:, None]
-            rows = root * Z[part]
+            scaled = root * Z[part]
             residual = root * (Y[part] - Z[part] @ mean)
-            half = algebra.triangular_solve(factor, rows.T)
+            half = algebra.triangular_solve(factor, scaled.T)
             size = size_of(weight[part], precisions)
             _, solved, more = _normal(half.T @ half, residual, size, noise)
             mean = mean + algebra.triangular_solve(
                 factor, half @ solved, transposed=True
             )
-            factor = algebra.extended_factor(factor, rows)
+            factor = algebra.extended_factor(factor, scaled)
             evidence = evidence + more
         return FeaturePosterior(mean, factor, evidence)
 
@@ -215,6 +243,9 @@ class FeaturePosterior(WeightPosterior):
 @dataclass(frozen=True)
 class RowPosterior:
     """The posterior of a process with an exact kernel, given targets."""
+
+    is_gaussian: ClassVar[bool] = True
+    is_joint: ClassVar[bool] = True
 
     # B⁻¹SY, (n, k), with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
     inner: np.ndarray
@@ -265,20 +296,16 @@ class RowPosterior:
         return K @ self.mean, -ops_of(K).algebra.column_products(half, half)
 
     def updated(
-        self,
-        cross: np.ndarray,
-        own: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        precisions: bool,
+        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
     ) -> RowPosterior:
         """Return the posterior given more rows, by extending the factor.
 
-        It takes O(n²) operations per row. `cross` holds the exact values between m new
-        rows and those of the fit, `own` those between new rows; both are overwritten.
+        It takes O(n²) operations per row.
         """
+        Y, weight = rows.targets()
+        cross = basis.values(rows.X)
+        own = basis.kernel._gram(rows.X, None)
         ops = ops_of(cross)
-        noise = self.noise
         root = (weight / noise) ** 0.5
         below = self.half(cross) * root
         own *= root[:, None]

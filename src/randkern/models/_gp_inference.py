@@ -3,7 +3,8 @@
 Normal noise has a posterior in closed form (:class:`Conjugate`). Other likelihoods have
 Laplace's approximation, each column of targets by itself (:class:`Laplace`), or all
 classes jointly (:class:`LaplaceOfClasses`). A model chooses its inference when it is
-fitted, and asks it for everything that depends on the likelihood.
+fitted, and asks it for everything that depends on the likelihood. It passes what that
+needs as values: rows, and a :class:`Basis`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from randkern._validation import Rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import (
+    Basis,
     Evidence,
     FeaturePosterior,
     LikelihoodOfRows,
@@ -37,7 +39,7 @@ from randkern.models._gp_laplace import (
     softmax_posteriors,
 )
 from randkern.models._gp_neighbors import NearestEvidence, NearestPosterior
-from randkern.models._gp_rows import FIRST_ROWS, most_learning_rows
+from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import (
     check_laplace_memory,
@@ -79,13 +81,21 @@ class Inference(ABC):
 
     # Largest factor by which learning may change a scale.
     scale_range: float
+    # The likelihood of Laplace's approximation, row by row; None for others.
+    likelihood: Likelihood | None = None
 
     @abstractmethod
-    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
-        """Return the largest number of rows to learn from, 0 for the usual one.
+    def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
+        """Return the largest number of rows to learn from.
 
-        Raises if the fit takes more memory than the limit.
+        None: as many as a limit of operations per evaluation allows.
         """
+
+    @abstractmethod
+    def check_memory(
+        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        """Raise if a fit, learning from `n_learned` rows, takes more than the limit."""
 
     @abstractmethod
     def evidence(
@@ -111,9 +121,12 @@ class Inference(ABC):
 
     @abstractmethod
     def posteriors(
-        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        """Return the posteriors given rows, or given the sample for an exact kernel."""
+        """Return the posteriors given rows, or given the sample for an exact kernel.
+
+        The sample are the rows that hyperparameters were learned from.
+        """
 
 
 @dataclass(frozen=True)
@@ -128,17 +141,13 @@ class Conjugate(Inference):
     is_fitc: bool
     scale_range: float = _RANGE_OF_TARGETS
 
-    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
-        plan, learned = process.plan_, 0
-        max_rows = _MAX_EXACT_ROWS if process._learning_plan is None else 0
-        if process.optimizer is not None:
-            learned = rows.n_rows
-            if plan is not None:
-                learned = min(
-                    learned, max_rows or most_learning_rows(plan.n_components)
-                )
-        check_process_memory(plan, rows, learned, limit)
-        return max_rows
+    def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
+        return _MAX_EXACT_ROWS if basis.learning_plan is None else None
+
+    def check_memory(
+        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        check_process_memory(basis.plan, rows, n_learned, limit)
 
     def evidence(
         self,
@@ -157,10 +166,10 @@ class Conjugate(Inference):
         return replace(self, noise=noise)
 
     def posteriors(
-        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        kernel = process.kernel_
-        plan = process.plan_
+        kernel = basis.kernel
+        plan = basis.plan
         if plan is None:
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
@@ -185,9 +194,10 @@ class Nearest(Conjugate):
     n_neighbors: int
     stream: Stream
 
-    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+    def check_memory(
+        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
         check_neighbor_memory(rows, self.n_neighbors, limit)
-        return 0
 
     def evidence(
         self,
@@ -203,10 +213,10 @@ class Nearest(Conjugate):
         )
 
     def posteriors(
-        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
         posterior = NearestPosterior(
-            process.kernel_,
+            basis.kernel,
             sample.X,
             sample.Y,
             sample.weight,
@@ -225,8 +235,14 @@ class Laplace(Inference):
     likelihood: Likelihood
     scale_range: float = _RANGE_OF_LOGARITHMS
 
-    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
-        return _max_laplace_rows(process.plan_, rows, limit, joined=False)
+    def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
+        return _max_laplace_rows(rows.n_targets)
+
+    def check_memory(
+        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        most = min(rows.n_rows, _max_laplace_rows(rows.n_targets))
+        check_laplace_memory(basis.plan, rows, most, limit, joined=False)
 
     def evidence(
         self,
@@ -246,9 +262,9 @@ class Laplace(Inference):
         return replace(self, likelihood=self.likelihood.at(noise))
 
     def posteriors(
-        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        features = _features(process, rows, sample, limit)
+        features = _features(basis, rows, sample, limit)
         width = _width(features)
         of_functions = [
             LaplacePosterior.of(features, width, self.likelihood, target)
@@ -263,8 +279,14 @@ class LaplaceOfClasses(Inference):
 
     scale_range: float = _RANGE_OF_LOGARITHMS
 
-    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
-        return _max_laplace_rows(process.plan_, rows, limit, joined=True)
+    def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
+        return _max_laplace_rows(rows.n_targets)
+
+    def check_memory(
+        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        most = min(rows.n_rows, _max_laplace_rows(rows.n_targets))
+        check_laplace_memory(basis.plan, rows, most, limit, joined=True)
 
     def evidence(
         self,
@@ -276,32 +298,31 @@ class LaplaceOfClasses(Inference):
         return LaplaceEvidence(rows, hyper, plan, None)
 
     def posteriors(
-        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
-        features = _features(process, rows, sample, limit)
-        value = process.log_marginal_likelihood(process.theta_)
+        features = _features(basis, rows, sample, limit)
+        hyper = Hyperparameters(basis.kernel)
+        evidence = self.evidence(sample, hyper, basis.learning_plan)
+        value, _ = evidence(hyper.theta, False)
         of_functions = softmax_posteriors(features, _width(features), value)
         return _of_features(features, sample, of_functions)
 
 
-def _max_laplace_rows(
-    plan: Plan | None, rows: TrainingData, limit: int, joined: bool
-) -> int:
-    affordable = round((_LAPLACE_OPERATIONS / rows.n_targets) ** (1 / 3))
-    most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
-    check_laplace_memory(plan, rows, min(rows.n_rows, most), limit, joined)
-    return most
+def _max_laplace_rows(n_targets: int) -> int:
+    affordable = round((_LAPLACE_OPERATIONS / n_targets) ** (1 / 3))
+    return max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
 
 
 def _features(
-    process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
 ) -> FeatureMatrix:
     """Return features of rows, or, for an exact kernel, those of pivots of the sample.
 
     Pivots may be fewer than the components of the matrix.
     """
-    is_exact = process.plan_ is None
-    return process._feature_matrix(sample if is_exact else rows, limit // 4)
+    if basis.plan is None:
+        return GramFactor(basis.kernel, sample.X, *sample.targets())
+    return FeatureMatrix(rows, basis.plan, limit // 4)
 
 
 def _width(features: FeatureMatrix) -> int:

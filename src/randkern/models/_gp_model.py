@@ -37,11 +37,10 @@ from randkern.models._feature_model import (
     predict_by_features,
     predict_by_rows,
 )
-from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
+from randkern.models._gp_evidence import Basis, LikelihoodOfRows, RowPosterior
 from randkern.models._gp_inference import Inference
 from randkern.models._gp_learning import Stage, maximise
-from randkern.models._gp_neighbors import NearestPosterior
-from randkern.models._gp_rows import learning_rows, rows_of_stages
+from randkern.models._gp_rows import learning_rows, most_learning_rows, rows_of_stages
 from randkern.models._gp_starts import (
     Units,
     bounds,
@@ -384,18 +383,11 @@ class GaussianProcess(FeatureModel):
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
-    def _features_of(self, X: Rows) -> np.ndarray:
-        """Return features of float64 rows.
-
-        For the exact kernel those of its pivots, if there are any, else the kernel
-        values with the rows of the fit.
-        """
-        if self.plan_ is not None:
-            return evaluate(self.plan_, X)
-        K = self.kernel_._gram(X, self.X_fit_)
-        if self._triangle is None:
-            return K
-        return ops_of(X).algebra.triangular_solve(self._triangle, K.T).T
+    @property
+    def _basis(self) -> Basis:
+        """What values of f are combinations of."""
+        X = getattr(self, "X_fit_", None)
+        return Basis(self.kernel_, self.plan_, self._learning_plan, X, self._triangle)
 
     def _mapped(
         self,
@@ -429,18 +421,19 @@ class GaussianProcess(FeatureModel):
         The latter have one column per posterior.
         """
         posteriors = self._posteriors
-        if isinstance(posteriors[0], NearestPosterior):
+        if not posteriors[0].is_joint:
             means, variance = posteriors[0].moments(ops_of(X).as_float64(X))
             return means, variance[:, None]
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
+        basis = self._basis
         ops = ops_of(X)
         k = len(posteriors)
         means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
         variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
-            Z = self._features_of(part)
+            Z = basis.values(part)
             moments = [posterior.moments(Z) for posterior in posteriors]
             means[rows] = ops.hstack([mean.reshape(len(Z), -1) for mean, _ in moments])
             for t, (_, variance) in enumerate(moments):
@@ -469,11 +462,19 @@ class GaussianProcess(FeatureModel):
 
         `sample` are the rows, with weights, that landmarks are chosen among.
         """
-        max_rows = self._inference.max_learning_rows(self, rows, limit)
+        basis = self._basis
+        max_rows = self._inference.max_learning_rows(basis, rows)
+        n_learned = 0
+        if self.optimizer is not None:
+            n_learned = rows.n_rows
+            if self.plan_ is not None:
+                most = max_rows or most_learning_rows(self.plan_.n_components)
+                n_learned = min(n_learned, most)
+        self._inference.check_memory(basis, rows, n_learned, limit)
         learned_from = learning_rows(rows, self.plan_, stream.child("sample"), max_rows)
         self._learn(learned_from, stream.child("restarts"), report)
         self._draw_landmarks(*sample, stream, limit)
-        posteriors = self._inference.posteriors(self, rows, learned_from, limit)
+        posteriors = self._inference.posteriors(self._basis, rows, learned_from, limit)
         self._posteriors = posteriors.of_functions
         self._triangle = posteriors.triangle
         if posteriors.X is not None:

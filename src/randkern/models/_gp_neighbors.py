@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -29,7 +29,7 @@ from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
-from randkern.models._gp_evidence import Evidence, LikelihoodOfRows
+from randkern.models._gp_evidence import Basis, Evidence, LikelihoodOfRows
 from randkern.models.cells import scaled_rows
 
 # Rows whose conditional densities estimate the likelihood while it is maximised.
@@ -141,6 +141,9 @@ class Conditionals:
 class NearestPosterior:
     """The posterior of f at single rows, from the nearest ones of the fit."""
 
+    is_gaussian: ClassVar[bool] = True
+    is_joint: ClassVar[bool] = False
+
     kernel: Kernel
     # Of rows of positive weight.
     X: Rows
@@ -183,14 +186,16 @@ class NearestPosterior:
             means[block], variances[block] = part.mean, part.variance
         return means, variances
 
-    def updated(self, more: ArrayRows) -> NearestPosterior:
+    def updated(
+        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
+    ) -> NearestPosterior:
         """Return the posterior given more rows, of positive weight or 0."""
-        Y, weight = more.targets()
+        Y, weight = rows.targets()
         is_used = weight > 0
         _, before = self.rows.targets()
         return replace(
             self,
-            X=stacked([self.X, more.X[is_used]]),
+            X=stacked([self.X, rows.X[is_used]]),
             Y=np.concatenate([self.Y, Y[is_used]]),
             weight=np.concatenate([before, weight[is_used]]),
         )

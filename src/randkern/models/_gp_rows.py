@@ -24,12 +24,12 @@ _MIDDLE_ROWS = (500, 1000)
 
 
 def learning_rows(
-    rows: TrainingData, plan: Plan | None, stream: Stream, max_rows: int = 0
+    rows: TrainingData, plan: Plan | None, stream: Stream, max_rows: int | None = None
 ) -> ArrayRows:
     """Return rows to learn from, in float64, without those of weight 0.
 
     All rows for the exact kernel; for features a uniform sample of `max_rows` rows, or
-    (0) as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows
+    (None) as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows
     that are not in memory, at most as many as fit in 64 MB.
     """
     n = rows.n_rows

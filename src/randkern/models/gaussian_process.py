@@ -26,13 +26,11 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import check_same_device, predict_by_features
 from randkern.models._gp_evidence import (
-    FeaturePosterior,
-    RowPosterior,
     check_correction,
     fitc_rows,
 )
-from randkern.models._gp_inference import Conjugate, Laplace, regression_inference
-from randkern.models._gp_laplace import LaplacePosterior, Likelihood
+from randkern.models._gp_inference import regression_inference
+from randkern.models._gp_laplace import Likelihood
 from randkern.models._gp_model import (
     GaussianProcess,
     add_mean_function,
@@ -41,11 +39,10 @@ from randkern.models._gp_model import (
     omitted_paths,
     units_of,
 )
-from randkern.models._gp_neighbors import NearestPosterior, check_neighbors
+from randkern.models._gp_neighbors import check_neighbors
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
-from randkern.plan import evaluate
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -378,7 +375,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _set_coefficients(self) -> None:
         """Set the attributes with the mean of the posterior."""
-        if isinstance(self._posterior, NearestPosterior):
+        if not self._posterior.is_joint:
             return
         mean = self._posterior.mean
         if self.plan_ is not None:
@@ -390,9 +387,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.dual_coef_ = solve(self._triangle, mean, transposed=True)
 
     @property
-    def _posterior(
-        self,
-    ) -> FeaturePosterior | RowPosterior | LaplacePosterior | NearestPosterior:
+    def _posterior(self) -> Any:
         (posterior,) = self._posteriors
         return posterior
 
@@ -400,7 +395,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def precision_factor_(self) -> np.ndarray:
         """Cholesky factor of the precision of the weights of features."""
         posterior = next(iter(getattr(self, "_posteriors", [])), None)
-        if isinstance(posterior, FeaturePosterior):
+        if posterior is not None and self.plan_ is not None and posterior.is_gaussian:
             return posterior.factor
         raise AttributeError("only fits on features have a precision_factor_.")
 
@@ -440,12 +435,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_is_fitted(self)
         if is_dask(X) and return_std:
             return self._lazy_mean_and_std(X, include_noise)
-        if isinstance(self._inference, Laplace):
+        likelihood = self._inference.likelihood
+        if likelihood is not None:
             if np.ndim(include_noise):
                 self._gaussian("an array of include_noise")
             if return_cov:
                 self._gaussian("return_cov")
-            likelihood = self._inference.likelihood
             moments_of = partial(
                 self._likelihood_moments, likelihood, return_std, include_noise
             )
@@ -459,8 +454,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         def moments(rows: Rows) -> tuple[Any, Any]:
             means, variances = self._moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
-            is_nearest = isinstance(self._posterior, NearestPosterior)
-            values = self._in_units(means) if is_nearest else self._values_of(rows)
+            # Nearest rows are searched for once.
+            is_joint = self._posterior.is_joint
+            values = self._values_of(rows) if is_joint else self._in_units(means)
             return values, self._with_units(deviation, 1)
 
         if not return_cov:
@@ -490,12 +486,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         numbers = list(range(2 * k))
         return column_of(columns, numbers[:k]), column_of(columns, numbers[k:])
 
-    def _gaussian(
-        self, what: str
-    ) -> FeaturePosterior | RowPosterior | NearestPosterior:
+    def _gaussian(self, what: str) -> Any:
         """Return the posterior of a Gaussian likelihood; raise for any other."""
         check_is_fitted(self)
-        if isinstance(self._posterior, LaplacePosterior):
+        if not self._posterior.is_gaussian:
             raise ValueError(
                 f"{what} needs likelihood='gaussian', got {self.likelihood!r}."
             )
@@ -519,10 +513,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
-    def _joint(self, what: str) -> FeaturePosterior | RowPosterior:
+    def _joint(self, what: str) -> Any:
         """Return the posterior of f at several rows; raise if there is none."""
         posterior = self._gaussian(what)
-        if isinstance(posterior, NearestPosterior):
+        if not posterior.is_joint:
             raise ValueError(
                 f"{what} needs the joint distribution of several rows, but "
                 f"n_neighbors={self.n_neighbors} has that of single rows; use "
@@ -536,7 +530,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return values if self._n_outputs is not None else values[:, 0]
 
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
-        if isinstance(self._posterior, NearestPosterior):
+        if not self._posterior.is_joint:
             return self._in_units(self._moments(X)[0])
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
@@ -551,7 +545,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._joint("the covariance")
         check_same_device(X, posterior.factor)
         X = ops_of(X).as_float64(X)
-        Z = self._features_of(X)
+        Z = self._basis.values(X)
         half = posterior.half(Z)
         covariance = half.T @ half
         if self.plan_ is None:
@@ -566,7 +560,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _omitted_share(self, X: Rows) -> np.ndarray:
         """Return the factors of draws of the part that landmarks omit, (n,)."""
         assert self._reach is not None
-        Z = self._features_of(X)
+        Z = self._basis.values(X)
         _, variance = self._posterior.moments(Z)
         omitted = self._reach.omitted_variance(X)
         return (
@@ -646,7 +640,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._joint("sample_paths")
         generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
-        if isinstance(posterior, RowPosterior):
+        if self.plan_ is None:
             paths = conditioned_paths(
                 self.kernel_, self.X_fit_, posterior, columns, generator, random_state
             )
@@ -725,35 +719,23 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         True
         """
         posterior = self._gaussian("condition_on")
-        if isinstance(posterior, NearestPosterior):
-            check_neighbors(self, X)
+        check_neighbors(self, X)
         X = validate_rows(self, X, reset=False)
-        if not isinstance(posterior, NearestPosterior):  # which takes arrays alone
+        if posterior.is_joint:  # others take arrays alone
             check_same_device(X, posterior.factor)
         Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         if self.correction == "fitc" and self.plan_ is not None:
             rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
-        Y, weight = rows.targets()
-        assert isinstance(self._inference, Conjugate)
-        precisions = self._inference.has_precisions
         out = copy(self)
-        updated: FeaturePosterior | RowPosterior | NearestPosterior
-        if isinstance(posterior, NearestPosterior):
-            updated = posterior.updated(rows)
-        elif isinstance(posterior, FeaturePosterior):
-            Z = evaluate(self._plan, rows.X)
-            updated = posterior.updated(Z, Y, weight, self.noise_, precisions)
-            if self._reach is not None:
-                out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
-        else:
-            gram = self.kernel_._gram
-            ops = ops_of(rows.X)
-            cross = gram(rows.X, self.X_fit_)
-            own = gram(rows.X, None)
-            updated = posterior.updated(cross, own, Y, weight, precisions)
-            out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
+        precisions = self.weights == "precision" or self.correction == "fitc"
+        updated = posterior.updated(self._basis, rows, self.noise_, precisions)
+        if self._reach is not None:
+            out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
+        if self.plan_ is None and posterior.is_joint:
+            concatenate = ops_of(rows.X).concatenate
+            out.X_fit_ = concatenate([self.X_fit_, rows.X])
         out._posteriors = [updated]
         out._set_coefficients()
         return out
