@@ -70,7 +70,7 @@ def test_a_model_far_behind_another_says_so():
             "boosted trees": Evaluation(y, {"rmse": 0.6}, 0.05),
         },
     )
-    assert "of boosted trees is 0.6, far below the 1 of this model" in model.verdict
+    assert "trees is 0.600, far below the 1.000 of this model" in model.verdict
     model.others["boosted trees"].scores["rmse"] = 0.75
     assert model.verdict is None
 

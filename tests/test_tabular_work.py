@@ -20,7 +20,7 @@ from randkern.tabular.code import code_of
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.intervals import novelty
 from randkern.tabular.rows import Rows
-from randkern.tabular.work import Work, evaluation_seconds, largest
+from randkern.tabular.work import Stage, Work, evaluation_seconds, largest
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -400,3 +400,22 @@ def test_imports_of_the_first_fit_are_not_on_its_clock():
         "assert work.elapsed < 0.1, work.elapsed\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_members_that_are_late_have_the_rows_of_the_first_or_none(monkeypatch):
+    """Their residuals are summed for intervals."""
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.normal(size=(320, 3)), rng.integers(0, 3, 320)]
+    y = X[:, 0] - 0.5 * X[:, 1] + 0.1 * rng.normal(size=320)
+    affordable, calls = Stage.affordable, []
+
+    def less_and_less(stage, seconds):
+        calls.append(seconds)
+        return affordable(stage, seconds) if len(calls) == 1 else 0.0
+
+    monkeypatch.setattr(estimators, "is_refitted", lambda _: False)
+    monkeypatch.setattr(estimators, "blend", lambda parts: np.ones(len(parts)))
+    monkeypatch.setattr(Stage, "affordable", less_and_less)
+    model = rk.TabularRegressor(60, random_state=0).fit(X, y)
+    assert len(calls) > 1 and len(model.model_.members) == 1
+    assert model.predict_interval(X[:5]).shape == (5, 2)

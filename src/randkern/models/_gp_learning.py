@@ -34,14 +34,15 @@ One lengthscale for all columns:
 
 What each stage buys: log likelihood, evaluations with gradients, and their operations
 in 10¹⁰ (5,000 rows, 256 features, one lengthscale per column). The alternatives ascend
-once in the last stage, until two steps gain less than 1e-5 per row; one stage has one
-start.
+until two steps gain less than 1e-5 per row; one stage has one start. Ascents from the
+two best points of each stage took 319 evaluations and 30·10¹⁰ operations for elevators,
+to the same likelihoods.
 
                three stages        300 rows, all      500–1,000, all      all
     airfoil     −627.7 114  2.2    −627.7  87  1.6    −636.8 151  2.9    −705.9  31  1.2
     bike        −423.6 143  5.9    −425.2 142  8.7    −423.6 171  7.4    −802.5  54  7.1
     concrete    −423.8  99  1.7    −423.8  77  1.3    −441.4 121  1.9    −426.7  30  0.8
-    elevators  −2559.4 319 30.0   −2545.8 102  5.3   −2559.4 165  8.0   −2548.9  41  5.4
+    elevators  −2559.4 172 12.7   −2545.8 102  5.3   −2559.4 165  8.0   −2548.9  41  5.4
     kin40k     −3917.0 118  4.8   −3917.0  92  5.0   −3917.0 103  4.8   −3917.0  26  3.4
     parkinsons   12841 285 21.0      6358 147  3.9     14512 403 25.0     14416 145 19.0
     skillcraft −3282.3 131  3.6   −3282.4 115  3.0   −3282.4 105  3.8   −3286.1  28  2.5
@@ -85,11 +86,6 @@ _TOLERANCE = 1e-4
 _MEMORY = 50
 # Largest change of a logarithm in the first step.
 _FIRST_STEP = 0.5
-# Ends this close in every logarithm count as the same maximum.
-_SAME_MAXIMUM = 0.1
-# Maxima to continue from where evaluations are cheap, within this of the best.
-_MAX_CANDIDATES = 2
-_MAX_DEFICIT = 5.0
 
 # Called with the number of a step and its θ; returns whether to stop.
 Report = Callable[[int, np.ndarray], bool]
@@ -125,11 +121,6 @@ class Stage:
             tolerance *= n_rows
         return cls(objective, n_rows, evaluations, tolerance, rescaled)
 
-    @property
-    def is_cheap(self) -> bool:
-        """Whether evaluations are cheap enough for several ascents."""
-        return self.max_evaluations == _MAX_EVALUATIONS
-
 
 def maximise(
     stages: Sequence[Stage],
@@ -145,9 +136,8 @@ def maximise(
     The likelihood of the first stage is maximised from every start. In every further
     stage the ends of the last one and all starts are compared, at the best scale and
     noise for each, and the best is improved, so that the result is no less likely than
-    any of them. Where evaluations are cheap, the best few are. Restarts are drawn
-    around the first start. `report` is called with the number of each step and its θ;
-    learning ends if it returns True.
+    any of them. Restarts are drawn around the first start. `report` is called with the
+    number of each step and its θ; learning ends if it returns True.
     """
     low, high = np.transpose(limits)
     starts = [*starts]
@@ -170,12 +160,9 @@ def maximise(
         max_theta[~are_lengthscales(names)] = math.inf
         for stage in stages[1:]:
             ends = [replace(end, theta=end.theta.clip(None, max_theta)) for end in ends]
-            points = [search.rescaled(stage, x) for x in _distinct(ends) + first]
-            points = _distinct(points)
-            max_deficit = _MAX_DEFICIT if stage.is_cheap else 0.0
-            best = points[0].value
-            points = [point for point in points if point.value >= best - max_deficit]
-            ends = [search.ascent(stage, point) for point in points]
+            points = [search.rescaled(stage, point) for point in [*ends, *first]]
+            best = max(points, key=lambda point: point.value)
+            ends = [search.ascent(stage, best)]
     end = max(ends, key=lambda end: end.value)
     if not search.stop:
         warn_of_the_end(
@@ -315,16 +302,6 @@ def _inward(
     """Return the slope, without what descends out of the bounds."""
     out = (theta <= low) & (slope > 0) | (theta >= high) & (slope < 0)
     return np.where(out, 0.0, slope)
-
-
-def _distinct(points: list[_Point]) -> list[_Point]:
-    """Return the few most likely points, one per maximum, the best first."""
-    distinct: list[_Point] = []
-    for point in sorted(points, key=lambda point: -point.value):
-        is_new = all(abs(point.theta - x.theta).max() > _SAME_MAXIMUM for x in distinct)
-        if is_new:
-            distinct.append(point)
-    return distinct[:_MAX_CANDIDATES]
 
 
 def _negative(

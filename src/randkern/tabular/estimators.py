@@ -439,8 +439,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             last = _fitting_seconds(n, n_columns)
             if members and not part.fits(last):
                 break  # one good fit is better
-            fitted.append(trial)
-            trial = learning.adapted(trial, part.part(0.8 * part.left - last))
+            adapted = learning.adapted(trial, part.part(0.8 * part.left - last))
             # With many encoded columns, or at the deadline, fewer rows have to do.
             allowed = max(part.left, _LAST_SHARE / 2 * stage.work.limit)
             allowed = min(allowed, stage.affordable(last))
@@ -450,12 +449,15 @@ class TabularRegressor(RegressorMixin, Tabular):
                 least=min(_MIN_FITTED, n),
                 most=n,
             )
+            if members and m < len(order):
+                break  # the residuals of members belong to the same rows
             order, last = order[:m], _fitting_seconds(m, n_columns)
             stage.work.charge(last)
-            encoded = learning.encoded_table(trial, table)
-            fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
-            encoder = learning.encoders[trial.numbers]
-            members.append(Member(share, encoder, fit, trial.turn))
+            encoded = learning.encoded_table(adapted, table)
+            fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, order)
+            encoder = learning.encoders[adapted.numbers]
+            fitted.append(trial)
+            members.append(Member(share, encoder, fit, adapted.turn))
         pairs = list(zip(normalised(members), fitted, strict=True))
         return pairs, replace(split, n_fitted=len(order))
 

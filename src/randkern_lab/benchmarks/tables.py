@@ -329,7 +329,7 @@ def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
     import pandas as pd
 
     table = pd.DataFrame(results["records"])
-    least = table.groupby(["table", "fold"]).test_error.transform("min")
+    least = table.groupby(["kind", "table", "fold"]).test_error.transform("min")
     table = table.assign(ratio=table.test_error / least)[least > 0]
     for method, style in METHODS.items():
         own = table.loc[table.method == method, ["fit_seconds", "ratio"]]
