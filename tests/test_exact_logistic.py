@@ -7,15 +7,35 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 import randkern as rk
+from randkern._random import root_stream
 from randkern.models import logistic as models
 from randkern.tabular import class_rows, classifier, exact_logistic
 from randkern.tabular.exact_logistic_work import fit_seconds
+from randkern.tabular.learning import Learning
+from randkern.tabular.leave_one_out import log_loss as log_loss_of_codes
+from randkern.tabular.logistic import logistic
+from randkern.tabular.parts import Part
+from randkern.tabular.rows import Table
+from randkern.tabular.trials import Trial
+from randkern.tabular.work import Work
 
 RNG = np.random.default_rng(0)
 N = 700
 X = pd.DataFrame(RNG.normal(size=(2 * N, 3)), columns=["a", "b", "c"])
 CHANCE = expit(3 * np.sin(2 * X.a) + 2 * X.b).to_numpy()
 LABELS = np.where(RNG.random(2 * N) < CHANCE, "yes", "no")
+
+KIND = {"form": "Gaussian", "numbers": "standard", "metric": "none"}
+START = {"theta": np.zeros(3), "origin": np.zeros(2), "objective": 0.0}
+TRIAL = Trial(
+    **KIND,
+    **START,
+    kernel=rk.Gaussian(2.0),
+    alpha=1.0,
+    error=0.5,
+    n_rows=200,
+    seconds=0,
+)
 
 
 @pytest.fixture
@@ -77,13 +97,13 @@ def test_three_classes(many):
 
 def test_held_out_groups_choose_the_penalty(many, monkeypatch):
     taken = []
-    fit_all_rows = classifier.fit_all_rows
+    chosen = classifier.chosen_for_all_rows
 
-    def noted(trials, part, learning, held, rest, seed, stage):
+    def noted(trials, part, learning, held, rest, *arguments):
         taken.append((held, rest))
-        return fit_all_rows(trials, part, learning, held, rest, seed, stage)
+        return chosen(trials, part, learning, held, rest, *arguments)
 
-    monkeypatch.setattr(classifier, "fit_all_rows", noted)
+    monkeypatch.setattr(classifier, "chosen_for_all_rows", noted)
     groups = np.arange(N) // 3
     model = fitted(groups=groups)
     ((held, rest),) = taken
@@ -126,3 +146,53 @@ def test_work_of_several_classes():
     two, four, nine = (fit_seconds(10_000, 10, k) for k in (2, 4, 9))
     assert two < four < nine < 4 * two
     assert fit_seconds(20_000, 10, 2) < 4.1 * two
+
+
+def known_rows(n, labels, rng):
+    X = rng.normal(size=(n, 2))
+    y = labels(X).astype(int)
+    table = Table(X, 2.0 * y[:, None] - 1, np.ones(n), y)
+    work = Work(60.0, clock=lambda: 0.0)
+    return Learning.of(
+        table, None, (200, n // 8), log_loss_of_codes, root_stream(0), work
+    )
+
+
+@pytest.mark.parametrize(("share", "noise"), [(0.01, 1.0), (10.0, 0.1)])
+def test_rows_of_the_whole_table_choose_the_penalty(share, noise):
+    """The one of smallest log loss in fits by another solver."""
+    rng = np.random.default_rng(31)
+    learning = known_rows(
+        800, lambda X: X.sum(axis=1) + noise * rng.normal(size=len(X)) > 1, rng
+    )
+    n = len(learning.table)
+    rest, held = learning.order[:-100], learning.order[-100:]
+    part = Part(TRIAL, share, np.zeros((0, 2)), 0.0)
+    stage = learning.work.stage("the last fit", 60.0)
+    arguments = ([TRIAL], part, learning, held, rest, True, 0, stage)
+    best = exact_logistic.chosen_for_all_rows(*arguments)
+    assert best.trial is TRIAL  # too few rows for cells
+    assert n == len(held) + len(rest) and len(best.P) == len(held)
+    encoded = learning.encoded_table(TRIAL, learning.table)
+    labels = learning.table.labels
+
+    def loss(divisor):
+        model = logistic(TRIAL.kernel, divisor / share, None, 0)
+        model.set_params(tol=1e-6).fit(encoded.X[rest], labels[rest])
+        return log_loss(labels[held], model.predict_proba(encoded.X[held]))
+
+    losses = [loss(divisor) for divisor in exact_logistic._DIVISORS]
+    chosen = exact_logistic._DIVISORS.index(share / best.share)
+    assert chosen == np.argmin(losses) != exact_logistic._DIVISORS.index(1.0)
+    assert best.loss == pytest.approx(min(losses), rel=0.05)
+
+
+def test_without_time_few_rows_have_chosen_the_penalty():
+    rng = np.random.default_rng(0)
+    learning = known_rows(400, lambda X: X[:, 0] > 0, rng)
+    learning.work.charge(59.9999)
+    stage = learning.work.stage("the last fit", 60.0)
+    part = Part(TRIAL, 1.0, np.zeros((0, 2)), 0.0)
+    rest, held = learning.order[:-50], learning.order[-50:]
+    arguments = ([TRIAL], part, learning, held, rest, False, 0, stage)
+    assert exact_logistic.chosen_for_all_rows(*arguments) is None

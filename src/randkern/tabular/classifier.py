@@ -146,11 +146,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
     kernel of all rows then replace its factor (see
     :class:`~randkern.KernelLogistic`), kernels are learned further from the rows of
     single cells, and rows that are held out until the last fit choose the penalty and
-    the temperature. With still more rows, logistic regression has the exact kernel in
-    overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`), with
-    a kernel and a penalty that rows of single cells choose. Beside it stands a fit with
-    Nyström features; up to 2,500 rows, held out from both, weight the two and set the
-    temperature. With `groups` or `time`, kernels are not learned from single cells, and
+    the temperature. With still more rows, the kernel and the penalty are chosen in the
+    same way, by fits to some of the rows; logistic regression then has the exact kernel
+    in overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`).
+    Beside it stands a fit with Nyström features; up to 2,500 rows, held out from both,
+    weight the two and set the temperature. With `groups` or `time`, kernels are not learned from single cells, and
     beyond what one exact kernel bears there are landmarks alone.
 
     References
