@@ -150,8 +150,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     same way, by fits to some of the rows; logistic regression then has the exact kernel
     in overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`).
     Beside it stands a fit with Nyström features; up to 2,500 rows, held out from both,
-    weight the two and set the temperature. With `groups` or `time`, kernels are not learned from single cells, and
-    beyond what one exact kernel bears there are landmarks alone.
+    weight the two and set the temperature. With `groups` or `time`, kernels are not
+    learned from single cells, and beyond what one exact kernel bears there are
+    landmarks alone.
 
     References
     ----------
