@@ -121,7 +121,9 @@ def test_special_files_are_not_read(kind, path):
     PLACES[kind](path)
     with pytest.raises(ModelFileError, match=f"is {kind}"):
         rk.load(path)
-    with pytest.raises(CheckpointError, match=f"is {kind}; name a file"):
+    with pytest.raises(
+        CheckpointError, match=f"is {kind}, expected the path of a file"
+    ):
         Checkpoint(path)
 
 

@@ -284,5 +284,5 @@ def test_folds_that_lack_a_class_are_those_of_grid_search(n_components, rng):
 def test_folds_of_one_class_are_refused(rng):
     X, y = rng.normal(size=(40, 2)), np.repeat(["no", "yes"], 20)
     model = rk.KernelRidgeClassifierCV(n_components=10, cv=KFold(2))
-    with pytest.raises(ValueError, match="have a single class, 'yes'"):
+    with pytest.raises(ValueError, match="has training rows of one class only, 'yes'"):
         model.fit(X, y)

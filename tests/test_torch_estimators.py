@@ -56,7 +56,10 @@ def test_predictions_are_made_where_the_model_is(model, data):
     X, y = data
     model = sklearn.clone(model).fit(X, y)
     with dispatch():
-        with pytest.raises(ValueError, match="fitted on a NumPy array, but got X on a"):
+        with pytest.raises(
+            ValueError,
+            match="X is a tensor on cpu, but the model was fitted on a NumPy array",
+        ):
             model.predict(tensor(X))
         model.fit(tensor(X), tensor(y))
         with pytest.raises(ValueError, match="fitted on a tensor on cpu"):

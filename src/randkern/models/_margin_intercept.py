@@ -129,14 +129,13 @@ def best_intercept(
 
     It is a quantile of the residuals r with the weights u − l.
     """
-    to_host = ops_of(residuals).to_host
-    high = to_host(upper)
-    widths = high - to_host(lower)
-    size = float(widths.max())
-    weights = widths / size
-    share = float((high / size).sum() / weights.sum())
-    values = to_host(residuals)
-    return float(np.quantile(values, share, weights=weights, method="inverted_cdf"))
+    ops = ops_of(residuals)
+    widths = upper - lower
+    order = ops.xp.argsort(residuals)
+    below = widths[order].cumsum(axis=0)
+    share = float(upper.sum()) / float(widths.sum())
+    at = int((below < share * float(below[-1])).sum())
+    return float(residuals[order[min(at, len(residuals) - 1)]])
 
 
 def _feasible(

@@ -181,11 +181,8 @@ class SVMDual:
         return bool((self._excess <= tol + self._rounding).all())
 
     def _move_intercepts(self) -> None:
-        """Move on to the next intercepts of the margins that are solved well enough."""
-        is_solved = self.gap <= self._excess
-        self.intercepts_before = self.ops.xp.where(
-            is_solved, self.intercept, self.intercepts_before
-        )
+        """Move on to the next intercepts."""
+        self.intercepts_before = self.intercept
         self._update(self.weights)
 
     def _update(self, weights: np.ndarray) -> None:
@@ -254,7 +251,7 @@ class SVMDual:
             self.is_stopped = report(self.n_rounds)
             if self.is_stopped or self._is_solved(tol):
                 break
-            if not self._is_settled(tol) and (self.gap <= self._excess).any():
+            if not self._is_settled(tol) and self.gap.max() <= self._excess.max():
                 self._move_intercepts()
                 n_same, newton_round = 0, first_newton_round
             errors = self._errors()
