@@ -254,6 +254,15 @@ def test_csv_damage(content, message, tmp_path):
     assert "t.csv" in str(caught.value)
 
 
+def test_a_series_with_an_index_of_texts_is_read(tmp_path):
+    """Its first name is empty, which is not a title."""
+    path = tmp_path / "series.csv"
+    rows = "".join(f"text number {i},{'ham' if i % 2 else 'spam'}\n" for i in range(30))
+    path.write_text(",target\n" + rows)
+    with pytest.warns(UserWarning, match="column 1 has no name"):
+        assert len(read_table(path)) == 30
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -298,7 +307,7 @@ def test_fields_are_separated_by_the_sign_between_the_names(
 def test_a_decimal_comma_between_semicolons_is_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a;b;y\n1,5;2;3\n2,5;2;4\n")
-    with pytest.raises(DataFileError, match="such as '1,5': say --decimal ,, and"):
+    with pytest.raises(DataFileError, match="such as '1,5': say --decimal ',' and"):
         load_dataset(path, target="y")
 
 

@@ -1,5 +1,7 @@
 """Labels of many rows: logistic regression with the exact kernel of all of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ from sklearn.metrics import log_loss
 import randkern as rk
 from randkern._random import root_stream
 from randkern.models import logistic as models
-from randkern.tabular import class_rows, classifier, exact_logistic
+from randkern.tabular import class_choice, class_rows, classifier, exact_logistic
 from randkern.tabular.exact_logistic_work import fit_seconds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss as log_loss_of_codes
@@ -99,9 +101,9 @@ def test_held_out_groups_choose_the_penalty(many, monkeypatch):
     taken = []
     chosen = classifier.chosen_for_all_rows
 
-    def noted(trials, part, learning, held, rest, *arguments):
+    def noted(trials, part, learning, held, rest, *arguments, **options):
         taken.append((held, rest))
-        return chosen(trials, part, learning, held, rest, *arguments)
+        return chosen(trials, part, learning, held, rest, *arguments, **options)
 
     monkeypatch.setattr(classifier, "chosen_for_all_rows", noted)
     groups = np.arange(N) // 3
@@ -127,6 +129,34 @@ def test_more_rows_are_fitted_in_cells(many, monkeypatch, n_classes):
     assert np.mean(model.predict(X[N:]) == labels[N:]) > 0.7
 
 
+@pytest.mark.parametrize("n", [510, 560])
+def test_rows_that_are_fitted_are_many_without_those_held_out(many, monkeypatch, n):
+    """If few could be held out, none are, and there are no cells."""
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
+    model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:n], LABELS[:n])
+    report = model.fit_report_
+    assert report["rows_held_out"] == max(n - 501, 0) * (n == 560)
+    assert report["rows_used"] == n - report["rows_held_out"]
+    features = {member.fit.features for member in model.model_.members}
+    assert features == ({"nystrom"} if n == 510 else {"local", "nystrom"})
+
+
+def test_the_choice_of_a_penalty_leaves_time_for_the_fit():
+    """By the clock, where its work takes longer than planned."""
+    rng = np.random.default_rng(0)
+    learning = known_rows(400, lambda X: X[:, 0] > 0, rng)
+    times = iter(np.arange(0.0, 1e6, 5.0))
+    work = Work(60.0, clock=lambda: float(next(times)))
+    learning = replace(learning, work=work)
+    part = Part(TRIAL, 1.0, np.zeros((0, 2)), 0.0)
+    rest, held = learning.order[:-50], learning.order[-50:]
+    stage = work.stage("the last fit", 60.0)
+    arguments = ([TRIAL], part, learning, held, rest, 0, stage)
+    class_choice.chosen_for_all_rows(*arguments, is_exact=True, in_cells=False)
+    assert work.cut == ["the choice of a penalty"]
+    assert work.elapsed < 60
+
+
 def test_classes_of_one_row_are_fitted(many, monkeypatch):
     """Rows that are held out have no class that the others lack."""
     monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
@@ -142,9 +172,12 @@ def test_classes_of_one_row_are_fitted(many, monkeypatch):
 
 
 def test_work_of_several_classes():
-    """A product with the kernel reads it once for all of eight columns."""
-    two, four, nine = (fit_seconds(10_000, 10, k) for k in (2, 4, 9))
-    assert two < four < nine < 4 * two
+    """A product with the kernel reads it once for all of eight columns.
+
+    Fits of several classes take more products than those of two.
+    """
+    two, four, eight, nine = (fit_seconds(10_000, 10, k) for k in (2, 4, 8, 9))
+    assert 1.5 * two < four == eight < nine < 2.5 * four
     assert fit_seconds(20_000, 10, 2) < 4.1 * two
 
 
@@ -169,8 +202,8 @@ def test_rows_of_the_whole_table_choose_the_penalty(share, noise):
     rest, held = learning.order[:-100], learning.order[-100:]
     part = Part(TRIAL, share, np.zeros((0, 2)), 0.0)
     stage = learning.work.stage("the last fit", 60.0)
-    arguments = ([TRIAL], part, learning, held, rest, True, 0, stage)
-    best = exact_logistic.chosen_for_all_rows(*arguments)
+    arguments = ([TRIAL], part, learning, held, rest, 0, stage)
+    best = class_choice.chosen_for_all_rows(*arguments, is_exact=True, in_cells=False)
     assert best.trial is TRIAL  # too few rows for cells
     assert n == len(held) + len(rest) and len(best.P) == len(held)
     encoded = learning.encoded_table(TRIAL, learning.table)
@@ -181,9 +214,9 @@ def test_rows_of_the_whole_table_choose_the_penalty(share, noise):
         model.set_params(tol=1e-6).fit(encoded.X[rest], labels[rest])
         return log_loss(labels[held], model.predict_proba(encoded.X[held]))
 
-    losses = [loss(divisor) for divisor in exact_logistic._DIVISORS]
-    chosen = exact_logistic._DIVISORS.index(share / best.share)
-    assert chosen == np.argmin(losses) != exact_logistic._DIVISORS.index(1.0)
+    losses = [loss(divisor) for divisor in class_choice._DIVISORS]
+    chosen = class_choice._DIVISORS.index(share / best.share)
+    assert chosen == np.argmin(losses) != class_choice._DIVISORS.index(1.0)
     assert best.loss == pytest.approx(min(losses), rel=0.05)
 
 
@@ -194,5 +227,33 @@ def test_without_time_few_rows_have_chosen_the_penalty():
     stage = learning.work.stage("the last fit", 60.0)
     part = Part(TRIAL, 1.0, np.zeros((0, 2)), 0.0)
     rest, held = learning.order[:-50], learning.order[-50:]
-    arguments = ([TRIAL], part, learning, held, rest, False, 0, stage)
-    assert exact_logistic.chosen_for_all_rows(*arguments) is None
+    arguments = ([TRIAL], part, learning, held, rest, 0, stage)
+    options = {"is_exact": False, "in_cells": True}
+    assert class_choice.chosen_for_all_rows(*arguments, **options) is None
+
+
+def test_rows_of_several_cells_choose_the_penalty(many, monkeypatch):
+    """Where the fit is in cells; some of each are held out."""
+    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
+    monkeypatch.setattr(class_choice, "_CELL_ROWS", 100)
+    taken = []
+    choose = class_choice._with_best_penalty
+
+    def noted(part, pieces, seed, stage):
+        taken.append((part, pieces, choose(part, pieces, seed, stage)))
+        return taken[-1][-1]
+
+    monkeypatch.setattr(class_choice, "_with_best_penalty", noted)
+    rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], LABELS[:N])
+    part, pieces, best = taken[0]
+    assert 4 <= len(pieces) <= 16
+    labels, P = [], []
+    for piece in pieces:
+        n = piece.n_held
+        assert 0 < n == len(piece.table) // 4 and len(piece.table) <= 100
+        model = logistic(part.trial.kernel, 1 / best.share / part.trial.alpha, None, 0)
+        model.fit(piece.table.X[n:], piece.table.labels[n:], piece.table.weight[n:])
+        P.append(model.predict_proba(piece.table.X[:n]))
+        labels.append(piece.table.labels[:n])
+    expected = log_loss(np.concatenate(labels), np.concatenate(P))
+    assert best.loss == pytest.approx(expected, rel=0.05)

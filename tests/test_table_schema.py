@@ -218,8 +218,8 @@ def test_columns_are_read_as_asked(tmp_path):
     ("values", "said", "options"),
     [
         (["1,234", "5,678,900", "12"], "--thousands", {"thousands": ","}),
-        (["1,5", "2", "1234,25"], "--decimal ,", {"decimal": ","}),
-        (["1.234,5", "2,5", "7"], "--decimal ,", {"decimal": ",", "thousands": "."}),
+        (["1,5", "2", "1234,25"], "--decimal ','", {"decimal": ","}),
+        (["1.234,5", "2,5", "7"], "--decimal ','", {"decimal": ",", "thousands": "."}),
     ],
 )
 @pytest.mark.parametrize("column", ["a", "y"])

@@ -58,18 +58,18 @@ _FORMATS = (
         re.compile(r"[+-]?\d{1,3}([, '’])\d{3}(\1\d{3})*(\.\d+)?$"),
         "numbers with separated thousands",
         "say --thousands with the sign (in Python TableFormat(thousands=...)), or "
-        "--decimal , if that is a decimal comma",
+        "--decimal ',' if that is a decimal comma",
     ),
     (
         re.compile(r"[+-]?\d+,\d+$"),
         "numbers with a decimal comma",
-        "say --decimal ,, and --thousands . if a point separates thousands (in Python "
+        "say --decimal ',' and --thousands . if a point separates thousands (in Python "
         "TableFormat(decimal=',', thousands='.'))",
     ),
     (
         re.compile(r"[+-]?\d{1,3}([. '’])\d{3}(\1\d{3})*(,\d+)?$"),
         "numbers with a decimal comma and separated thousands",
-        "say --decimal , --thousands with the sign (in Python "
+        "say --decimal ',' --thousands with the sign (in Python "
         "TableFormat(decimal=',', thousands='.'))",
     ),
     (

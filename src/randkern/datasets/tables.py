@@ -225,16 +225,21 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
     advice = "give every column its own name in the first row"
     _check_unique(path, filter(None, header), advice)
     unnamed = [str(i + 1) for i, name in enumerate(header) if not name]
-    is_title = len(unnamed) >= len(header) / 2
-    n_rows = 0
+    # A title fills the first cell alone; the names below it are followed by numbers.
+    is_title = len(header) > 2 and bool(header[0]) and not any(header[1:])
+    names: list[str] = []
+    names_line = n_rows = 0
     for n_rows, row in enumerate(rows, start=1):
-        may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
-        if may_be_names and all(field and not field[0].isdigit() for field in row):
+        if names and any(field[:1].isdigit() for field in row):
             raise DataFileError(
-                f"{path}: the first row names {len(header) - len(unnamed)} of "
-                f"{len(header)} columns, and the names seem to be in line "
-                f"{reader.line_num} ({', '.join(row)}); delete the lines above it"
+                f"{path}: the first row names 1 of {len(header)} columns, and the "
+                f"names seem to be in line {names_line} ({', '.join(names)}); delete "
+                "the lines above it"
             )
+        may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
+        is_text = all(field and not field[0].isdigit() for field in row)
+        names = row if may_be_names and is_text else []
+        names_line = reader.line_num
         if len(row) != len(header):
             titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(

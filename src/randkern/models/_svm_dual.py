@@ -180,11 +180,6 @@ class SVMDual:
         """Return whether the intercepts, if there are any, need not change."""
         return bool((self._excess <= tol + self._rounding).all())
 
-    def _move_intercepts(self) -> None:
-        """Move on to the next intercepts."""
-        self.intercepts_before = self.intercept
-        self._update(self.weights)
-
     def _update(self, weights: np.ndarray) -> None:
         """Set the weights, in float64, and the gaps."""
         self.weights = weights
@@ -252,7 +247,8 @@ class SVMDual:
             if self.is_stopped or self._is_solved(tol):
                 break
             if not self._is_settled(tol) and self.gap.max() <= self._excess.max():
-                self._move_intercepts()
+                self.intercepts_before = self.intercept
+                self._update(self.weights)
                 n_same, newton_round = 0, first_newton_round
             errors = self._errors()
             tolerance = min(tolerance, _TOLERANCE_SHARE * float(errors.max()))

@@ -224,12 +224,13 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
 def measured_text(value: float, standard_error: float) -> str:
     """Return a number with two digits of its standard error: 9,750 for 9748 ± 770.
 
-    Only huge and tiny ones have exponents; without an error, four digits.
+    Only huge and tiny ones have exponents; without an error, four digits. Other models
+    may have much larger numbers than the one with this error: at most six digits.
     """
     size = max(abs(value), standard_error)
     if not 1e-4 <= size < 1e9:
         return f"{value:.4g}"
-    step = standard_error or size / 100
+    step = max(standard_error, abs(value) / 10_000) if standard_error else size / 100
     decimals = 1 - math.floor(math.log10(step))
     return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ def _copies(X: pd.DataFrame, columns: list[Column]) -> Iterator[str]:
             if X[name].equals(X[column.name]):
                 yield (
                     f"{column.name!r} is a copy of {name!r}: leave one out with --drop "
-                    f"{column.name}."
+                    f"{shlex.quote(column.name)}."
                 )
                 break
         else:
@@ -190,7 +191,7 @@ def _warnings(
         elif column.name in numbered:
             yield (
                 f"{column.name!r} numbers the rows: leave it out (--drop "
-                f"{column.name}), unless the order of the rows matters."
+                f"{shlex.quote(column.name)}), unless the order of the rows matters."
             )
         elif column.name not in determining:
             values = X[column.name].to_numpy()

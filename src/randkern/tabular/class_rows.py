@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from randkern._random import Stream
-from randkern.tabular.exact_logistic import all_seconds
+from randkern.tabular.class_choice import all_seconds
 from randkern.tabular.fit_plan import MAX_ITERATED
 from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
@@ -83,7 +83,10 @@ def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSpl
         lambda m: logistic_seconds(m, MIN_LANDMARKS, k), seconds, _FEATURE_ROWS, n
     )
     is_apart = are_many(n) and rows.folds is None
-    n_held = min(_MAX_APART, n // 8) if is_apart else 0
+    # What is left must be many rows, too, to be fitted in cells.
+    n_held = min(_MAX_APART, n // 8, n - _FEATURE_ROWS - 1) if is_apart else 0
+    if n_held < n // 16:
+        n_held = 0
     n_apart = max(n_held, n - most)
     if n_apart <= 0:
         return RowSplit(rows)

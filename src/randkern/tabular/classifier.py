@@ -17,6 +17,7 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
+from randkern.tabular.class_choice import chosen_for_all_rows
 from randkern.tabular.class_rows import (
     MIN_LANDMARKS,
     RowSplit,
@@ -28,11 +29,7 @@ from randkern.tabular.class_rows import (
     table_of,
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
-from randkern.tabular.exact_logistic import (
-    chosen_for_all_rows,
-    fit_all_in_cells,
-    fit_all_rows,
-)
+from randkern.tabular.exact_logistic import fit_all_in_cells, fit_all_rows
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -142,15 +139,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact if time allows, and so it is for more rows, up
-    to about 16,000 of at most eight classes at the default budget: products with the
-    kernel of all rows then replace its factor (see
-    :class:`~randkern.KernelLogistic`), kernels are learned further from the rows of
-    single cells, and rows that are held out until the last fit choose the penalty and
-    the temperature. With still more rows, the kernel and the penalty are chosen in the
-    same way, by fits to some of the rows; logistic regression then has the exact kernel
-    in overlapping cells (``features="local"`` of :class:`~randkern.KernelLogistic`).
-    Beside it stands a fit with Nyström features; up to 2,500 rows, held out from both,
-    weight the two and set the temperature. With `groups` or `time`, kernels are not
+    to about 16,000 of two classes at the default budget: products with the kernel of
+    all rows then replace its factor (see :class:`~randkern.KernelLogistic`), kernels
+    are learned further from the rows of single cells, and rows that are held out until
+    the last fit choose the penalty and the temperature. With still more rows, rows of
+    some cells choose the kernel and the penalty; logistic regression then has the exact
+    kernel in overlapping cells (``features="local"``). Beside it stands a fit with
+    Nyström features; up to 2,500 rows, held out from both, weight the two and set the
+    temperature. With `groups` or `time`, kernels are not
     learned from single cells, and beyond what one exact kernel bears there are
     landmarks alone.
 
@@ -263,11 +259,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         exact = is_exact(table, k, stage.work)
         held, rest = held_and_rest(learning)
         best = chosen_for_all_rows(
-            trials[:MAX_MEMBERS], part, learning, held, rest, exact, seed, stage
+            trials[:MAX_MEMBERS],
+            part,
+            learning,
+            held,
+            rest,
+            seed,
+            stage,
+            is_exact=exact,
+            in_cells=split.apart is not None,
         )
         if best is not None:
-            part, held = best, held[: len(best.P)]
-            self._set_temperature(part.P, table.labels[held], table.weight[held])
+            part = best
+        if best is not None and split.apart is None:
+            held = held[: len(best.P)]
+            self._set_temperature(best.P, table.labels[held], table.weight[held])
         if exact:
             return [fit_all_rows(part, learning, seed, stage)], [(1.0, part.trial)]
         chosen = [(1.0, part)]

@@ -9,7 +9,7 @@ from randkern.tabular.work import RATE, gram_seconds
 
 # Products of a fit, for two classes and for several; operations of one with up to so
 # many columns per n²; Newton steps; and fits in all that choose a penalty.
-_PRODUCTS, _PRODUCT, _COLUMNS = (20, 45), 20.0, 8
+_PRODUCTS, _PRODUCT, _COLUMNS = (20, 90), 20.0, 8
 _STEPS, TRIED = 8, 2.5
 # How often the Gram matrix's time until the first product.
 _GRAMS = 2

@@ -8,6 +8,7 @@ neighbouring dates, lie on both sides of a random split; or columns contain the 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -257,8 +258,9 @@ def _of_group(column: _Column) -> Suspicion:
         f"{column.n_distinct:,} values have targets that are much alike. Rows of one "
         "group are both in the training and in the held-out rows, so errors for rows "
         "of new groups will be larger than those shown. If new rows are of other "
-        f"groups, say --groups {column.name} (in Python fit(..., groups=...)): whole "
-        "groups are then held out, and the column is not used.",
+        f"groups, say --groups {shlex.quote(column.name)} (in Python "
+        "fit(..., groups=...)): whole groups are then held out, and the column is not "
+        "used.",
     )
 
 
@@ -274,8 +276,9 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
             dates,
             f"column {named} holds dates. Rows held out at random lie between dates of "
             "training rows, so errors for later dates will be larger than those shown. "
-            f"If the model is to predict later dates, say --time {dates[0]} (in Python "
-            "fit(..., time=...)): the latest rows are then held out.",
+            "If the model is to predict later dates, say --time "
+            f"{shlex.quote(str(dates[0]))} (in Python fit(..., time=...)): the latest "
+            "rows are then held out.",
         )
         return
     # Of n unrelated targets the ratio has mean 2 and variance near 4/n.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
+from randkern.kernels import Kernel
 from randkern.models.cells import CellTree, rows_of_cells, scaled_rows
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
@@ -85,6 +86,16 @@ class _Cells:
                 return np.inf
             total += learning.loss(Y - residuals, Y, weight)[0] / len(cells)
         return total
+
+
+def some_cells(
+    kernel: Kernel, U: np.ndarray, m: int, n_cells: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Return the rows of some cells of at most m rows each."""
+    scaled = scaled_rows(kernel, U, Stream(0))
+    numbers = [rows for _, rows, _ in CellTree.grow(scaled, m).cells(scaled)]
+    drawn = generator.permutation(len(numbers))[:n_cells]
+    return [numbers[cell] for cell in drawn]
 
 
 def learned_in_cells(
