@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -228,12 +228,10 @@ class Nearest(Conjugate):
         return Posteriors([posterior])
 
 
-@dataclass(frozen=True)
-class Laplace(Inference):
-    """Laplace's approximation, of every column of targets by itself."""
+class _LaplaceInference(Inference):
+    """Laplace's approximation, with matrices of rows for each function, or for all."""
 
-    likelihood: Likelihood
-    scale_range: float = _RANGE_OF_LOGARITHMS
+    is_joint: ClassVar[bool]
 
     def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
         return _max_laplace_rows(rows.n_targets)
@@ -242,7 +240,17 @@ class Laplace(Inference):
         self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
         most = min(rows.n_rows, _max_laplace_rows(rows.n_targets))
-        check_laplace_memory(basis.plan, rows, most, limit, joined=False)
+        check_laplace_memory(basis.plan, rows, most, limit, joined=self.is_joint)
+
+
+@dataclass(frozen=True)
+class Laplace(_LaplaceInference):
+    """Laplace's approximation, of every column of targets by itself."""
+
+    is_joint = False
+
+    likelihood: Likelihood
+    scale_range: float = _RANGE_OF_LOGARITHMS
 
     def evidence(
         self,
@@ -274,19 +282,12 @@ class Laplace(Inference):
 
 
 @dataclass(frozen=True)
-class LaplaceOfClasses(Inference):
+class LaplaceOfClasses(_LaplaceInference):
     """Laplace's approximation of the softmax, jointly of all classes."""
 
+    is_joint = True
+
     scale_range: float = _RANGE_OF_LOGARITHMS
-
-    def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
-        return _max_laplace_rows(rows.n_targets)
-
-    def check_memory(
-        self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
-    ) -> None:
-        most = min(rows.n_rows, _max_laplace_rows(rows.n_targets))
-        check_laplace_memory(basis.plan, rows, most, limit, joined=True)
 
     def evidence(
         self,
