@@ -271,9 +271,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         )
         if best is not None:
             part = best
-        if best is not None and split.apart is None:
-            held = held[: len(best.P)]
-            self._set_temperature(best.P, table.labels[held], table.weight[held])
+            if split.apart is None:  # else it is that of the weighted fits
+                held = held[: len(part.P)]
+                self._set_temperature(part.P, table.labels[held], table.weight[held])
         if exact:
             return [fit_all_rows(part, learning, seed, stage)], [(1.0, part.trial)]
         chosen = [(1.0, part)]
