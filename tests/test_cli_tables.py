@@ -782,6 +782,14 @@ def test_a_file_without_a_target_lists_its_columns(tmp_path):
         assert "--target), one of " in result.output and "'price'" in result.output
 
 
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_a_study_has_one_table(command, tmp_path):
+    table().to_csv(tmp_path / "sales.csv", index=False)
+    result = run(command, tmp_path / "sales.csv", "--data", "digits")
+    assert result.exit_code == 2
+    assert "--data 'digits', expected one of them" in result.output
+
+
 def test_a_target_of_names_warns(tmp_path):
     frame = table(30).assign(name=[f"name {i}" for i in range(30)])
     frame.to_csv(tmp_path / "names.csv", index=False)

@@ -25,7 +25,7 @@ _OTHERS = [METRICS[name] for name in ("error", "logloss", "auc", "nrmse")]
 
 def command(
     file: options.File = None,
-    data: options.Data = "digits",
+    data: options.Data = None,
     data_dir: options.DataDir = None,
     target: options.Target = None,
     task: options.Task = None,
@@ -91,7 +91,9 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(file or data, target, task, data_dir, test, form, groups, time)
+    source = Source(
+        options.table_of(file, data), target, task, data_dir, test, form, groups, time
+    )
     run(measure, source, time_limit, save, out, _print)
 
 

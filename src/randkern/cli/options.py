@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ..datasets import TableFormat
 
 Data = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="DATA",
         help="digits, breast-cancer, mnist, fashion-mnist, cifar10, or another name "
         "that randkern.datasets knows, a file such as .csv or .parquet, or - for "
-        "standard input.",
+        "standard input; by default digits.",
     ),
 ]
 File = Annotated[
@@ -120,6 +120,15 @@ Save = Annotated[
         "reads it.",
     ),
 ]
+
+
+def table_of(file: str | None, data: str | None) -> str:
+    """Return the data that the argument or --data names, by default the digits."""
+    if file and data:
+        raise ValueError(
+            f"got {file!r} and --data {data!r}, expected one of them; leave --data out"
+        )
+    return file or data or "digits"
 
 
 def finite(seconds: float) -> float:

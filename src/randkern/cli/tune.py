@@ -18,7 +18,7 @@ from .studies import Source, named_values, run
 
 def command(
     file: options.File = None,
-    data: options.Data = "digits",
+    data: options.Data = None,
     data_dir: options.DataDir = None,
     target: options.Target = None,
     task: options.Task = None,
@@ -122,7 +122,9 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(file or data, target, task, data_dir, test, form, groups, time)
+    source = Source(
+        options.table_of(file, data), target, task, data_dir, test, form, groups, time
+    )
     run(measure, source, time_limit, save, out, _print)
 
 

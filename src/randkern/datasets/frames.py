@@ -1,6 +1,7 @@
 """Turns dataframes into a `Dataset`: target, task, and types of columns."""
 
 import difflib
+import shlex
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -173,8 +174,8 @@ def with_dependent_rows(
     column = X[name]
     if groups is not None and column.nunique() == len(X):
         warn(
-            f"each row has a group of its own in column {name!r}: --groups {name} "
-            "leaves rows out one by one, as without groups.",
+            f"each row has a group of its own in column {name!r}: "
+            f"--groups {shlex.quote(name)} leaves rows out one by one, as without groups.",
             UserWarning,
         )
     if n_missing := int(column.isna().sum()):
@@ -541,8 +542,9 @@ def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
         warn(
             f"column {name!r} holds numbers in {len(values) - len(texts):,} of "
             f"{len(values):,} cells, and texts in {len(texts):,} ({shown}): it is read "
-            f"as categories. On the command line, --numeric {name} reads its texts as "
-            f"missing values; --categorical {name} reads it so without a warning.",
+            f"as categories. On the command line, --numeric {shlex.quote(name)} reads "
+            f"its texts as missing values; --categorical {shlex.quote(name)} reads it so "
+            "without a warning.",
             UserWarning,
         )
 

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from numbers import Real
@@ -315,7 +316,11 @@ def numbers_with_placeholders(
         more = f" and {len(different) - _MAX_SHOWN} other texts" * (
             len(different) > _MAX_SHOWN
         )
-        advice = "" if asked else f"; --categorical {name} reads it as categories"
+        advice = (
+            ""
+            if asked
+            else f"; --categorical {shlex.quote(name)} reads it as categories"
+        )
         warn(
             f"column {name!r} is numeric, except for {shown}{more} in {len(odd):,} "
             f"rows, read as missing{advice}",
@@ -343,5 +348,5 @@ def check_format(name: str, column: "pd.Series", subject: str = "column") -> Non
         if alike and len(alike) >= len(others) / 2:
             raise DataFileError(
                 f"{subject} {name!r} holds {described} such as {alike[0]!r}: {advice}; "
-                f"--categorical {name} reads it as categories"
+                f"--categorical {shlex.quote(name)} reads it as categories"
             )
