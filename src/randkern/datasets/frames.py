@@ -175,7 +175,8 @@ def with_dependent_rows(
     if groups is not None and column.nunique() == len(X):
         warn(
             f"each row has a group of its own in column {name!r}: "
-            f"--groups {shlex.quote(name)} leaves rows out one by one, as without groups.",
+            f"--groups {shlex.quote(name)} leaves rows out one by one, as without "
+            "groups.",
             UserWarning,
         )
     if n_missing := int(column.isna().sum()):
@@ -543,8 +544,8 @@ def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
             f"column {name!r} holds numbers in {len(values) - len(texts):,} of "
             f"{len(values):,} cells, and texts in {len(texts):,} ({shown}): it is read "
             f"as categories. On the command line, --numeric {shlex.quote(name)} reads "
-            f"its texts as missing values; --categorical {shlex.quote(name)} reads it so "
-            "without a warning.",
+            f"its texts as missing values; --categorical {shlex.quote(name)} reads it "
+            "so without a warning.",
             UserWarning,
         )
 

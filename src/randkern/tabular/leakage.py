@@ -297,8 +297,8 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
                 f"the rows are sorted by {column.name!r}, and targets of successive "
                 "rows are alike. If this is the order of time and the model is to "
                 "predict later rows, errors will be larger than those shown: say "
-                f"--time {shlex.quote(column.name)} (in Python fit(..., time=...)) to hold out the "
-                "last rows.",
+                f"--time {shlex.quote(column.name)} (in Python fit(..., time=...)) to "
+                "hold out the last rows.",
             )
             return
 
