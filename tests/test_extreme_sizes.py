@@ -205,3 +205,19 @@ def test_trials_end_with_a_finite_answer_or_an_error_that_has_a_name(part):
                 continue
         if not is_classifier(model):
             assert np.isfinite(predictions[0]).all(), seed
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        (rk.KernelRidgeRegressor(n_components=20), 1e200),
+        (rk.KernelRidgeRegressor(n_components=20), 1e-200),
+        (rk.GaussianProcessRegressor(n_components=20), 1e99),
+        (rk.GaussianProcessRegressor(n_components=20), 1e-99),
+    ],
+)
+def test_targets_of_extreme_size_are_one_error(model, size):
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    with pytest.raises(ValueError, match="leave the range of float64; .* Divide y by"):
+        model.fit(X, size * X[:, 0])

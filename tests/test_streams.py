@@ -559,7 +559,7 @@ def test_targets_whose_squares_overflow_are_refused(scale, solver, streamed, tab
     y = y * [scale, 1.0]
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 50, solver=solver)
     rows = (rk.RowBlocks.from_arrays(X, y, block_rows=50),) if streamed else (X, y)
-    with pytest.raises(ValueError, match=r"squares leave the range.*Divide y by"):
+    with pytest.raises(ValueError, match=r"powers leave the range.*Divide y by"):
         model.fit(*rows)
 
 

@@ -12,7 +12,9 @@ from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 
 # Sums of squares of targets up to this size, and down to its inverse, are accurate.
-_MAX_TARGET = 1e100
+MAX_TARGET = 1e100
+# The same of their fourth powers, which the evidence of processes has.
+MAX_PROCESS_TARGET = 1e70
 # Sums of this small power of the weights hardly depend on the largest weights.
 _SMALL_POWER = 1 / 16
 # Centred squares below this share of all squares are rounding errors.
@@ -35,7 +37,8 @@ class Moments:
         to_host = ops_of(Y).to_host
         weight_sum = float(weight.sum())
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        squares = weight @ (Y - mean) ** 2
+        with np.errstate(over="ignore"):  # see TargetStatistics.check_sizes
+            squares = weight @ (Y - mean) ** 2
         # One number per target: all further computations with them are on the host.
         return cls(weight_sum, to_host(mean), to_host(squares))
 
@@ -45,7 +48,8 @@ class Moments:
         share = other.weight_sum / total if total > 0 else 0.0
         apart = other.mean - self.mean
         squares = self.squares + other.squares
-        squares = squares + self.weight_sum * share * apart**2
+        with np.errstate(over="ignore", invalid="ignore"):  # see check_sizes
+            squares = squares + self.weight_sum * share * apart**2
         return Moments(total, self.mean + share * apart, squares)
 
     @property
@@ -114,13 +118,13 @@ class TargetStatistics:
 
     __add__ = merged
 
-    def check_sizes(self) -> None:
-        """Raise if squares of targets leave the range of floats."""
+    def check_sizes(self, largest: float = MAX_TARGET) -> None:
+        """Raise if powers of targets leave the range of floats."""
         sizes = self.largest_target[self.largest_target > 0]
-        for size in sizes[(sizes > _MAX_TARGET) | (sizes < 1 / _MAX_TARGET)]:
+        for size in sizes[(sizes > largest) | (sizes < 1 / largest)]:
             raise ValueError(
-                f"the targets are of size {size:.3g}, whose squares leave the range of "
-                f"float64; expected sizes from {1 / _MAX_TARGET:g} to {_MAX_TARGET:g}. "
+                f"the targets are of size {size:.3g}, whose powers leave the range of "
+                f"float64; expected sizes from {1 / largest:g} to {largest:g}. "
                 "Divide y by its largest absolute value."
             )
 

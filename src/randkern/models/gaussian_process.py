@@ -22,6 +22,7 @@ from randkern.data import row_blocks
 from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.sharded import column_of, is_dask, lazily
+from randkern.data.target_statistics import MAX_PROCESS_TARGET
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import check_same_device, predict_by_features
@@ -362,6 +363,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         )
         limit = self._memory_for(rows)
         rows = rows.rescaled(self._target_mean, self._target_scale)
+        rows.survey().check_sizes(MAX_PROCESS_TARGET)
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
         self._draw(*sample, stream, kernel)
         self.intercept_ = 0.0
