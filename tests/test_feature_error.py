@@ -120,7 +120,9 @@ def test_weights_of_zero_and_more_components():
         warnings.simplefilter("error", FeatureErrorWarning)
         model.fit(X, X[:, 0], weight)
         rk.KernelRidgeRegressor(rk.Linear(), 1.0, 600).fit(wide, wide[:, 0])
-        rk.KernelRidgeRegressor(n_components=20_000).fit(wide, wide[:, 0])
+        rk.KernelRidgeRegressor(n_components=20_000, random_state=0).fit(
+            wide, wide[:, 0]
+        )
     with pytest.warns(FeatureErrorWarning):
         rk.KernelRidgeRegressor(random_state=0).fit(wide, wide[:, 0])
 

@@ -5,6 +5,7 @@ test error of random features against that of the exact kernel.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -430,10 +431,11 @@ def test_error_on_diabetes_approaches_the_exact_kernel(kernel):
 def test_targets_far_from_zero_need_an_intercept(cls, fits, rows):
     """Without one, a fit warns; with one, near 0, and for a constant it does not."""
     X, y = rows
+    model = partial(cls, n_components=20, random_state=0)
     with pytest.warns(UserWarning, match="fit_intercept=True"):
-        getattr(cls(n_components=20), fits)(X, y + 100)
+        getattr(model(), fits)(X, y + 100)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        getattr(cls(n_components=20, fit_intercept=True), fits)(X, y + 100)
-        getattr(cls(n_components=20), fits)(X, y + 2)
-        getattr(cls(n_components=20), fits)(X, np.full(60, 100.0))
+        getattr(model(fit_intercept=True), fits)(X, y + 100)
+        getattr(model(), fits)(X, y + 2)
+        getattr(model(), fits)(X, np.full(60, 100.0))
