@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,10 +149,26 @@ def test_complaints(tmp_path):
         Tables.run(tables.Options(methods=("tree",)))
     write(tmp_path)
     request = {"table": "wavy", "path": str(tmp_path / "wavy.csv"), "target": "y"}
-    request |= {"fold": 0, "rows": None, "seed": 0}
+    request |= {"fold": 0, "rows": None, "seed": 0, "drop": ()}
     with pytest.raises(ValueError, match="no column 'y', only .*--target"):
         read_table(request)
     with pytest.raises(ValueError, match="no fold 7"):
         read_table(request | {"target": "target", "fold": 7})
     X, y, test = read_table(request | {"target": "target", "rows": 20})
     assert (len(X), len(y), test.sum()) == (50, 50, 30)
+
+
+def test_dropped_columns_are_no_features(tmp_path):
+    write(tmp_path)
+    request = {"table": "wavy", "path": str(tmp_path / "wavy.csv"), "target": "target"}
+    request |= {"fold": 0, "rows": None, "seed": 0, "drop": ("a", "elsewhere")}
+    X, _, test = read_table(request)
+    assert (list(X), test.sum()) == (["b"], 30)
+    options = tables.Options(folder=tmp_path, drop=("a", "elsewhere"), methods=("hgb",))
+    with pytest.raises(ValueError, match="no table has a column named elsewhere; --dr"):
+        Tables.run(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "in_fresh_process", here)
+        results = Tables.run(replace(options, drop=("a",)))
+    assert {record["n_columns"] for record in results["records"]} == {1}
+    assert {table["n_columns"] for table in results["dataset"]} == {1}

@@ -258,7 +258,8 @@ class GaussianProcesses(Experiment):
         paths = table_paths(options.data_dir)
         for name in known_names("table", options.tables or tuple(paths), paths):
             request = {"table": name, "path": paths[name], "target": options.target}
-            X, y, test = read_table({**request, "fold": 0, "rows": None, "seed": 0})
+            request |= {"drop": (), "fold": 0, "rows": None, "seed": 0}
+            X, y, test = read_table(request)
             if kind_of(y) == "regression":
                 y, encoder = y.astype(float), randkern.TabularEncoder()
                 train, held_out = (

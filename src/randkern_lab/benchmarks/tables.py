@@ -2,7 +2,8 @@
 
 Every file of a folder is a table: CSV or Parquet, with a column to predict, and
 optionally a column ``fold`` that groups the rows tested together; without it, a fifth
-of the rows, drawn by the seed, is tested. Methods use their defaults and get columns as
+of the rows, drawn by the seed, is tested. Columns of ``--drop`` are no features, such
+as the subjects that folds hold out. Methods use their defaults and get columns as
 their documentation recommends: trees get categories as such, kernel methods the numbers
 of `TabularEncoder`. Regression errors are root mean squared errors of targets
 standardised on the training rows, classification errors are shares of wrong labels.
@@ -234,6 +235,7 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
                 "--target."
             )
         y, X = table[target], table.drop(columns=target)
+        X = X.drop(columns=list(request["drop"]), errors="ignore")
     fold, generator = request["fold"], np.random.default_rng(request["seed"])
     if "fold" in X:
         test = (X.pop("fold") == fold).to_numpy()
@@ -364,6 +366,7 @@ class Options(CommonOptions):
         None, "Folder of tables (.csv, .csv.gz, .parquet); default: scikit-learn's."
     )
     target: str = option("target", "Column to predict.")
+    drop: tuple[str, ...] = option((), "Columns of the tables that are no features.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
         "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest, xrfm, "
@@ -447,11 +450,19 @@ class Tables(TableExperiment):
         self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
         result = []
+        unknown = set(self.options.drop)
         for name in self.paths:
-            X, y, _ = read_table(self._request(name, 0))
+            X, y, _ = read_table({**self._request(name, 0), "drop": ()})
+            unknown.difference_update(X)
+            features = [column for column in X if column not in self.options.drop]
             self.kinds[name] = kind = kind_of(y)
-            n, d = X.shape
-            result.append({"name": name, "kind": kind, "n": n, "n_columns": d})
+            described = {"name": name, "kind": kind, "n": len(X)}
+            result.append({**described, "n_columns": len(features)})
+        if unknown:
+            raise ValueError(
+                f"no table has a column named {' or '.join(sorted(unknown))}; --drop "
+                "takes names of columns, separated by commas."
+            )
         return result
 
     def cases(self) -> Iterator[Case]:
