@@ -11,6 +11,7 @@ pytest.importorskip("pandas")
 import typer
 
 from randkern_lab.options import CommonOptions
+from randkern_lab.records import Record
 from randkern_lab.render import main, pages, quoted, rendered, unmarked
 from randkern_lab.tables import TextTable
 
@@ -180,6 +181,7 @@ def root(tmp_path, monkeypatch):
             "clean": True,
         },
         "seconds": 90,
+        "peak_memory_bytes": 2_000_000_000,
     }
     (folder / "results.json").write_text(json.dumps(results))
     return tmp_path
@@ -247,7 +249,15 @@ def test_tables_name_their_record_and_notes_are_selected(root):
     # Notes are written anew, as tables are: records do not fix their words.
     assert "\n* a \\| first note\n\n<!-- end -->" in result
     assert "1 of the 1 records are older than the code" in result
-    assert "| 90 s |" in result
+    assert "| 90 s | 2.0 GB |" in result
+
+
+def test_records_of_this_code_are_none_that_are_older(root, monkeypatch):
+    monkeypatch.setattr(Record, "why_stale", lambda self: [])
+    page = "<!-- index of records -->\n<!-- end -->\n"
+    assert "None of the 1 records are older" in rendered(
+        page, quoted(root / "benchmarks")
+    )
 
 
 def test_notes_of_older_records_keep_their_words(root, monkeypatch):

@@ -80,18 +80,15 @@ class Record:
         """Return the reasons to rerun it.
 
         A file that it ran has changed (:mod:`.provenance`), its command has, or the
-        sources were not those of its commit. Records that do not name their files were
-        made before records did, by code that has changed since.
+        sources were not those of its commit.
         """
         if self.results is None:
             return ["it was never made"]
         origin = self.results["provenance"]
         reasons = []
         since = f"since {str(origin['commit'])[:9]}"
-        sources = origin.get("sources")
-        if sources is None:
-            reasons.append(f"the code has changed {since}, which names no files")
-        changed = [n for n, value in (sources or {}).items() if source_hash(n) != value]
+        hashes = origin["sources"].items()
+        changed = [name for name, value in hashes if source_hash(name) != value]
         if changed:
             others = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             reasons.append(f"{', '.join(changed[:3])}{others} changed {since}")

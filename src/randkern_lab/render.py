@@ -266,15 +266,13 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
                 "record and command": f"{source.link}<br>`{origin['command']}`",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(results["seconds"], "duration"),
-                "memory": written(results.get("peak_memory_bytes"), "gigabytes"),
+                "memory": written(results["peak_memory_bytes"], "gigabytes"),
             }
         )
-    table = pd.DataFrame(rows)
-    table = table.loc[:, (table != "").any()]  # older records do not tell of memory
     return (
-        f"{stale} of the {len(rows)} records are older than the code that they "
-        "measure: their numbers are those of the commit that each names.\n\n"
-        f"{_markdown(table)}"
+        f"{stale or 'None'} of the {len(rows)} records are older than the code that "
+        "they measure: their numbers are those of the commit that each names.\n\n"
+        f"{_markdown(pd.DataFrame(rows))}"
     )
 
 

@@ -2,12 +2,13 @@
 
 Every file of a folder is a table: CSV or Parquet, with a column to predict, and
 optionally a column ``fold`` that groups the rows tested together; without it, a fifth
-of the rows, drawn by the seed, is tested. Columns of ``--drop`` are no features, such
-as the subjects that folds hold out. Methods use their defaults and get columns as
-their documentation recommends: trees get categories as such, kernel methods the numbers
-of `TabularEncoder`. Regression errors are root mean squared errors of targets
-standardised on the training rows, classification errors are shares of wrong labels.
-Each fit runs in its own process. Without a folder the tables are scikit-learn's.
+of the rows, drawn by the seed, is tested. Columns of ``--drop`` are not used, such as
+the subjects whose rows a fold holds out together. Methods use their defaults and get
+columns as their documentation recommends: trees get categories as such, kernel methods
+the numbers of `TabularEncoder`. Regression errors are root mean squared errors of
+targets standardised on the training rows, classification errors are shares of wrong
+labels. Each fit runs in its own process. Without a folder the tables are
+scikit-learn's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
