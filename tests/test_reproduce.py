@@ -374,7 +374,7 @@ def test_what_is_concluded_of_a_device_is_of_its_published_penalty():
 
 def test_one_draw_serves_all_sizes_up_to_ten_thousand():
     options = optical_ridge.Options(
-        n_components=(10, 5000, 10_000, 50_000), exact_rows=0
+        n_components=(10, 5000, 10_000, 20_000, 50_000), exact_rows=0
     )
     experiment = optical_ridge.OpticalRidge(options)
     experiment.sizes = sorted(options.n_components)
@@ -390,9 +390,12 @@ def test_one_draw_serves_all_sizes_up_to_ten_thousand():
         ]
         for curve in ("optical-4", "optical-6", "device-4-own")
     }
-    assert draws["optical-4"] == [(10_000, 0), (10_000, 1), (10_000, 2), (50_000, 0)]
-    assert draws["optical-6"] == [(10_000, 0), (10_000, 1), (10_000, 2)]
-    assert draws["device-4-own"] == [(10_000, 0), (50_000, 0)]
+    assert draws["optical-4"] == [
+        *((size, seed) for size in (10_000, 20_000) for seed in range(5)),
+        *((50_000, seed) for seed in range(3)),
+    ]
+    assert draws["optical-6"] == [(10_000, seed) for seed in range(5)]
+    assert draws["device-4-own"] == [(10_000, 0), (20_000, 0), (50_000, 0)]
 
 
 def test_first_columns_of_a_draw_are_a_smaller_draw():
