@@ -214,9 +214,9 @@ MANY_CONSTANTS = {
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
     # Settings of experiments, colours and styles of lines.
-    "randkern_lab/panels.py",
     "randkern_lab/papers/compositional_structure.py",
     "randkern_lab/papers/compositional_tables.py",
+    "randkern_lab/papers/optical_ridge.py",
     "randkern_lab/papers/transfer_learning.py",
 }
 

@@ -25,8 +25,6 @@ PALETTE = {
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
 _MIN_HEIGHT = 1e-4
-# Of axes beside their labels, of a character of a tick's label, and between labels.
-_MARGIN_INCHES, _CHARACTER_INCHES, _GAP_INCHES = 0.9, 0.085, 0.12
 _MANY_TICKS = 7
 _MANY_DECADES = 4  # of a y axis, from which only powers of ten have ticks
 # Of a column of a legend.
@@ -223,6 +221,8 @@ def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]
     Of many values only powers of ten are shown; of few, these come first, then the
     others, from the greatest down.
     """
+    character_inches = 0.085
+    gap_inches = 0.12  # between labels
     shown: list[float] = []
     ordered = sorted(set(values), reverse=True)
     powers = [value for value in ordered if math.log10(value).is_integer()]
@@ -233,7 +233,7 @@ def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]
         fits = True
         for other in shown:
             n_characters = len(plain_number(value)) + len(plain_number(other))
-            needed = _CHARACTER_INCHES * n_characters / 2 + _GAP_INCHES
+            needed = character_inches * n_characters / 2 + gap_inches
             inches = abs(math.log10(value / other)) / decades_per_inch
             fits = fits and inches >= needed
         if fits:
@@ -263,7 +263,8 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     minor: Any = NullLocator()
     if ticks and which == "x":
         columns = axes.get_subplotspec().get_gridspec().ncols
-        width = axes.figure.get_figwidth() / columns - _MARGIN_INCHES
+        label_inches = 0.9  # of the y axis
+        width = axes.figure.get_figwidth() / columns - label_inches
         major = FixedLocator(shown_ticks(ticks, decades / width))
         minor = FixedLocator(ticks)
     elif not ticks and which == "y" and decades > _MANY_DECADES:
