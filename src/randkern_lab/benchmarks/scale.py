@@ -56,15 +56,15 @@ def _cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                             "seed": seed,
                         }
     paths = table_paths(options.folder) if options.folder else {}
+    sizes_of = {table: Path(str(path)).stat().st_size for table, path in paths.items()}
     for fold in range(options.folds):
-        for table in sorted(paths, key=lambda name: Path(paths[name]).stat().st_size):
-            path = paths[table]
-            quick = options.quick and Path(path).stat().st_size > _QUICK_BYTES
+        for table in sorted(paths, key=sizes_of.__getitem__):
+            quick = options.quick and sizes_of[table] > _QUICK_BYTES
             if table in names if names is not None else not quick:
                 yield {
                     **shared,
                     "name": f"{table} {fold}",
-                    **{"table": table, "path": path, "fold": fold, "seed": 0},
+                    **{"table": table, "path": paths[table], "fold": fold, "seed": 0},
                     **{"target": "target", "drop": ["group"], "rows": None},
                 }
 
