@@ -11,7 +11,6 @@ pytest.importorskip("pandas")
 import typer
 
 from randkern_lab.options import CommonOptions
-from randkern_lab.records import Record
 from randkern_lab.render import main, pages, quoted, rendered, unmarked
 from randkern_lab.tables import TextTable
 
@@ -248,16 +247,7 @@ def test_tables_name_their_record_and_notes_are_selected(root):
     assert "2026-01-02, commit 012345678, 2 cores (x).*" in result
     # Notes are written anew, as tables are: records do not fix their words.
     assert "\n* a \\| first note\n\n<!-- end -->" in result
-    assert "1 of the 1 records are older than the code" in result
     assert "| 90 s | 2.0 GB |" in result
-
-
-def test_records_of_this_code_are_none_that_are_older(root, monkeypatch):
-    monkeypatch.setattr(Record, "why_stale", lambda self: [])
-    page = "<!-- index of records -->\n<!-- end -->\n"
-    assert "None of the 1 records are older" in rendered(
-        page, quoted(root / "benchmarks")
-    )
 
 
 def test_notes_of_older_records_keep_their_words(root, monkeypatch):
