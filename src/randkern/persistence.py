@@ -56,6 +56,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._fitting import forget
 from randkern._object_archive import DESCRIPTION, UnknownNodeError, dump, name_of
 from randkern._object_archive import load as load_objects
 from randkern._random import Stream
@@ -518,10 +519,14 @@ def _without_tensors(estimator: Any) -> Any:
 
 
 def _without_callbacks(estimator: Any) -> Any:
-    """Return the estimator without scikit-learn's callbacks: they watch one run."""
-    if hasattr(estimator, "_skl_callbacks"):
-        estimator = copy.copy(estimator)
-        del estimator._skl_callbacks
+    """Return the estimator without scikit-learn's callbacks: they watch one run.
+
+    A callback that saves the model meets those of the fit in progress.
+    """
+    estimator = copy.copy(estimator)
+    forget(
+        estimator, "_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx"
+    )
     return estimator
 
 

@@ -114,12 +114,10 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed, and ends with the same weights.
-        It is removed at the end. A direct solver writes none. If it cannot be written,
-        the fit raises :class:`~randkern.exceptions.CheckpointError` at the start, and
-        warns later.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit, for instance
+        of a model that a callback has saved. Without a seed, features are drawn as in
+        that fit. Weights of another kernel or penalty are a worse start, or none.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.
@@ -169,7 +167,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         fourier: str = "pair",
         fit_intercept: bool = False,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -181,7 +179,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)
@@ -263,9 +261,8 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed. It is removed at the end.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -309,7 +306,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -322,7 +319,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)
