@@ -360,7 +360,7 @@ def test_experiments_of_papers_do_not_run_models_of_tables():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     modules = done.stdout.split()
-    assert "randkern.study.tune" in modules
+    assert "randkern.study.kernel_choices" in modules
     tables = [name for name in modules if name.startswith("randkern.tabular.")]
     assert tables == ["randkern.tabular.folds"]  # which rows are left out
 

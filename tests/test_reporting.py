@@ -29,6 +29,7 @@ from randkern.reporting import (
     render,
 )
 from randkern.reporting.baseline_models import TREES
+from randkern.reporting.deadline import Deadline
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.page import learning_curve, score_rows
 from randkern.reporting.quality import agreement, interval_coverage, residuals
@@ -179,10 +180,12 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
 
 def test_what_is_late_is_left_out_of_a_report(regression):
     X, y = regression.train
-    assert [*baselines(X, y, "regression", in_time=lambda _: False)] == ["mean"]
+    late = Deadline()
+    late.reserved = np.inf
+    assert [*baselines(X, y, "regression", deadline=late)] == ["mean"]
     _ = regression.model.feature_importances_
     # Figures of known predictions are drawn even then.
-    figures = panels(regression, "y", lambda _: False)
+    figures = panels(regression, "y", late)
     drawn = [panel.heading for panel in figures if panel.svg]
     assert drawn == [
         "Predictions and truth",
