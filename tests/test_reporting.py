@@ -178,10 +178,15 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
     assert told in page_of(evaluated)[1]
 
 
+def deadline_that(allows):
+    deadline = Deadline()
+    deadline.allows = allows
+    return deadline
+
+
 def test_what_is_late_is_left_out_of_a_report(regression):
     X, y = regression.train
-    late = Deadline()
-    late.reserved = np.inf
+    late = deadline_that(lambda _: False)
     assert [*baselines(X, y, "regression", deadline=late)] == ["mean"]
     _ = regression.model.feature_importances_
     # Figures of known predictions are drawn even then.
@@ -193,7 +198,9 @@ def test_what_is_late_is_left_out_of_a_report(regression):
         "Coverage by size of the prediction",
     ]
     left = iter([9.0, 9.0, 0.1])  # seconds before each of the others
-    figures = panels(regression, "y", lambda seconds: next(left) >= seconds)
+    figures = panels(
+        regression, "y", deadline_that(lambda seconds: next(left) >= seconds)
+    )
     assert [panel.is_late for panel in figures] == [False] * 5 + [True]
     shown = contents(regression, summarise(X, y, "regression"), "t", figures)
     told = "Left out for lack of time (<code>--time-limit</code>): "
@@ -202,7 +209,8 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     assert told in page and page.count("<figure") == 5
     model = copy(regression.model)
     model._importances, unknown = None, replace(regression, model=model)
-    headings = [p.heading for p in panels(unknown, "y", lambda s: s < 0.2) if p.is_late]
+    soon = deadline_that(lambda seconds: seconds < 0.2)
+    headings = [panel.heading for panel in panels(unknown, "y", soon) if panel.is_late]
     assert headings[0] == "Which columns matter"
     assert headings[-1] == "How predictions depend on columns"
     assert unknown.record()["importances"] is None

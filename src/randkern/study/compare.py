@@ -121,7 +121,7 @@ def _measure_all(
     chosen: dict[str, Selection] = {}
     for choice in choices:
         fits.begin(f"{choice.label}: choosing hyperparameters")
-        if chosen and deadline.left <= 0:
+        if deadline.left <= 0 and chosen:
             continue
         X = fits.data.X_train
         y = fits.data.y_train
