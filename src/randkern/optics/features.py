@@ -13,7 +13,13 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._validation import Rows, check_count, check_positive, validate_rows
+from randkern._validation import (
+    MAX_COMPONENTS,
+    Rows,
+    check_count,
+    check_positive,
+    validate_rows,
+)
 from randkern.data import row_blocks, rows_within
 from randkern.optics._scattering import (
     LightMeter,
@@ -201,6 +207,11 @@ def _check_bias(bias: Any) -> int:
             f"bias must be an integer, got {bias!r}: a device adds this number of bits "
             "1 to each row; round it, or use "
             "randkern.RandomFeatures(randkern.Optical(degree, bias))."
+        )
+    if number > MAX_COMPONENTS:
+        raise ValueError(
+            f"bias must be at most {MAX_COMPONENTS:,}, got {bias!r}: a device adds "
+            "this number of bits 1 to each row."
         )
     return int(number)
 

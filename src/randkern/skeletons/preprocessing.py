@@ -63,7 +63,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         y : ignored
         """
         ends = self.low, self.high
-        if not all(isinstance(end, Real) and np.isfinite(end) for end in ends):
+        largest = np.finfo(float).max
+        if not all(isinstance(end, Real) and abs(end) <= largest for end in ends):
             raise ValueError(
                 f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
@@ -261,7 +262,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "categorical must be 'auto' or a list of columns, got "
                 f"{self.categorical!r}; use [{self.categorical!r}] for a single column."
             )
-        if not isinstance(self.categorical, Iterable):
+        is_number = getattr(self.categorical, "shape", None) == ()
+        if is_number or not isinstance(self.categorical, Iterable):
             raise ValueError(
                 "categorical must be 'auto' or a list of columns, got "
                 f"{self.categorical!r}; use [] for no columns."
