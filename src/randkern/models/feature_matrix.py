@@ -282,7 +282,7 @@ class FeatureMatrix:
         return self.rows.map(
             FeatureMatrix,
             self.plan,
-            self.rows.cache_share(self.cache_bytes),
+            0,  # workers cache rows, and no features
             self.precise,
             False,  # in 16 bits
             # Workers may compute on devices, where other block sizes are best.
