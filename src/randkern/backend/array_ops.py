@@ -247,10 +247,6 @@ class ArrayOps:
         hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)
         return self.to_host(hashes).view(np.uint64)
 
-    def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
-        return None
-
     def memory_limit(self, like):
         """Return the memory limit on the device of `like`, None for the host."""
         return None

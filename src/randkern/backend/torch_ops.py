@@ -21,7 +21,6 @@ from randkern.backend import (
     torch_constants,
     torch_duals,
     torch_hadamard,
-    torch_kernels,
     torch_random,
     torch_skinny_gemm,
     torch_sparse,
@@ -235,7 +234,7 @@ _UNIT = 1e10
 
 
 class TorchOps(ArrayOps):
-    """PyTorch's primitives, and fused kernels where the device has them.
+    """PyTorch's primitives.
 
     Methods without a docstring do what those of ``array_ops.NumpyOps`` do.
     """
@@ -370,14 +369,6 @@ class TorchOps(ArrayOps):
             return best[1], reported - 1
         report(at.detach())
         return at.detach(), optimiser.state[at]["n_iter"]
-
-    def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for each key's matrix, drawn in a kernel, or None."""
-        kernels = torch_kernels.kernels_for(X)
-        if kernels is None:
-            return None
-        product = kernels.generated_product
-        return tuple(product(X, key, start, stop, scale) for key in keys)
 
     def scaled_squared_distances(self, X, Y, scale, same):
         """Return ‖(x − y)·scale‖² for all pairs of rows.
