@@ -289,7 +289,7 @@ class _Fitted(nn.Module):
         """Return the values for the last dimension of `x`."""
         rows = _checked_rows(x, self.in_features)
         values = self.values(rows)
-        return values.to(rows.dtype).reshape(*x.shape[:-1], *values.shape[1:])
+        return values.to(rows.dtype).reshape((*x.shape[:-1], *values.shape[1:]))
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the values of rows (n, in_features)."""
