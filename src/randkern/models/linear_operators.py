@@ -134,6 +134,10 @@ class FeatureOperator:
         """Return the weights of features and the intercepts of a solution."""
         return value, self.intercept(value)
 
+    def value_of(self, weights: Array) -> Array:
+        """Return the solution that has these weights of features."""
+        return weights
+
     def values_of(self, weights: Array, X: Rows) -> Array:
         """Return the values of rows for weights (D, k), without an intercept."""
         return predict_by_features(self.plan, weights, X)
@@ -352,6 +356,10 @@ class KernelOperator:
         """Return the weights of rows and the intercepts of a solution."""
         dual = self.dual(value)
         return dual, self.means - self._means_of(dual)
+
+    def value_of(self, weights: Array) -> Array:
+        """Return a solution that has these weights of rows."""
+        return weights / (self.root + (self.root == 0))[:, None]
 
     def values_of(self, weights: Array, X: Rows) -> Array:
         """Return the values of rows for weights (n, k), without an intercept."""
