@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 from sklearn.base import clone
-from sklearn.metrics.pairwise import manhattan_distances
 
 from randkern._random import Stream
 from randkern._validation import Rows
@@ -219,6 +218,9 @@ def _sparse_pdist(
     """Return the distances that SciPy's ``pdist`` returns for dense rows."""
     pairs = np.triu_indices(X.shape[0], 1)
     if metric == "cityblock":
+        # Not at the top: commands that predict do without all of these modules.
+        from sklearn.metrics.pairwise import manhattan_distances
+
         return manhattan_distances(X)[pairs]
     # Products of equal rows are sums in the same order, so their distance is exactly 0.
     products = (X @ X.T).toarray()
