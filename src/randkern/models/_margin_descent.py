@@ -62,30 +62,28 @@ def solve_by_descent(
     run = _Run(problem, stream.generator(), cache_bytes, spare_bytes)
     n_entries = len(problem.targets) * problem.features.width
     newton_round = _NEWTON_ROUND * (_NEWTON_GROWTH if n_entries > _FEW_ENTRIES else 1)
-    is_stopped = False
+    exact = _EXACT if n_entries <= _VERY_FEW_ENTRIES else tol
+    is_stopped = is_rounded = False
     n_rounds = 0
-    while not (run.solution.gap <= tol).all() and n_rounds < max_iter:
+    while not (is_stopped or is_rounded or run.is_solved(tol)) and n_rounds < max_iter:
         n_rounds += 1
         run.descend(tol)
-        is_rounded = (run.solution.gap <= tol + run.solution.rounding).all()
+        is_rounded = bool((run.solution.gap <= tol + run.solution.rounding).all())
         if is_rounded or n_rounds == newton_round:
-            is_precise = run.continue_in_float64(tol)
-            if n_rounds == newton_round:
-                newton_round *= _NEWTON_GROWTH
-                run.continue_by_newton(tol)
-            is_rounded = is_rounded and is_precise
+            is_rounded = not run.continue_in_float64(tol) and is_rounded
+        if n_rounds == newton_round:
+            newton_round *= _NEWTON_GROWTH
+            run.continue_by_newton(min(tol, exact))
+        elif run.is_solved(tol):
+            run.continue_by_newton(exact)
         is_stopped = report.step(n_rounds, run.solution)
-        if is_stopped or is_rounded:
-            break
-    if n_entries <= _VERY_FEW_ENTRIES and not is_stopped and n_rounds < max_iter:
-        run.continue_by_newton(_EXACT)
     gap = float(run.solution.gap.max())
     if gap > tol and not is_stopped:
         reason = (
             f"max_iter={max_iter} passes came no nearer; raise max_iter or tol, or "
             "lower C."
         )
-        if (run.solution.gap <= tol + run.solution.rounding).all():
+        if is_rounded:
             reason = (
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
@@ -126,12 +124,15 @@ class _Run:
             self.working = np.sort(few)
         self.solution = problem.constants()
 
+    def is_solved(self, tol: float) -> bool:
+        """Return whether no gap is above `tol`."""
+        return bool((self.solution.gap <= tol).all())
+
     def descend(self, tol: float) -> None:
         """Descend along the working rows, and choose the next ones."""
         active = np.flatnonzero(self.solution.gap > tol)
-        sums = self._descend_along(active)
-        after = self.problem.solution(self.solution.alpha, self.solution.weights)
-        self.solution = after
+        alpha, weights, sums = self._descend_along(active)
+        self.solution = after = self.problem.solution(alpha, weights)
         if self.problem.has_intercept:
             self.search.step(sums)
         violations = self._violations()[:, after.gap > tol]
@@ -157,21 +158,20 @@ class _Run:
         falling = np.where(alpha > problem.lower, left, 0.0)
         return np.maximum(rising, falling).clip(0.0)
 
-    def _descend_along(self, active: np.ndarray) -> np.ndarray:
+    def _descend_along(self, active: np.ndarray) -> tuple[Any, Any, Any]:
         """Descend along the working rows, in parts whose features fit in memory.
 
-        Returns the sums of dual variables (k,), which are then made 0.
+        Returns dual variables and weights, and the sums (k,) before these are made 0.
         """
         problem = self.problem
         features, k = problem.features, len(active)
         cached = features.cached
         targets = problem.targets[:, active] - self.search.values[active]
         lower, upper = problem.lower[:, active], problem.upper[:, active]
-        signed = self.solution.alpha
-        weights64 = self.solution.weights
+        alpha = self.solution.alpha.copy()
+        out = self.solution.weights[active]
         # Weights include the contributions of the other rows.
-        weights = weights64[active].astype(features.dtype)
-        out = weights64[active].copy()
+        weights = out.astype(features.dtype)
         capacity = len(self.working)
         if cached is None:
             row = features.width * features.dtype.itemsize + 24 * k
@@ -183,7 +183,7 @@ class _Run:
             rows = np.sort(self.working[part])
             Z = features.take(rows) if cached is None else cached
             places = np.arange(len(rows)) if cached is None else rows
-            before = signed[np.ix_(rows, active)]
+            before = alpha[np.ix_(rows, active)]
             a = before.T.copy()
             descend(
                 Z,
@@ -198,38 +198,37 @@ class _Run:
                 max_epochs=_MAX_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 seed=int(self.generator.integers(2**31)),
             )
-            signed[np.ix_(rows, active)] = a.T
+            alpha[np.ix_(rows, active)] = a.T
             if problem.has_intercept and number == n_parts:
                 # By the rows whose features are at hand.
-                sums[active] = signed[:, active].sum(axis=0)
+                sums[active] = alpha[:, active].sum(axis=0)
                 a = balanced(
                     a.T, lower[rows], upper[rows], problem.tube, sums[active]
                 ).T
-                signed[np.ix_(rows, active)] = a.T
+                alpha[np.ix_(rows, active)] = a.T
             changes = np.zeros((len(Z), k))
             changes[places] = a.T - before
             add_combinations(Z, changes, out)
             del Z  # before the features of the next part are computed
-        weights64[active] = out
-        return sums
+        all_weights = self.solution.weights.copy()
+        all_weights[active] = out
+        return alpha, all_weights, sums
 
     def continue_in_float64(self, tol: float) -> bool:
         """Recompute cached float32 features in float64 if the gap is above `tol`.
 
         Not if features are recomputed in every pass: that would double the passes.
-        Returns whether they stay as they are.
+        Returns whether they were recomputed.
         """
         features = self.problem.features
-        Z = features.cached
-        is_precise = features.dtype.itemsize == 8
-        if Z is None or is_precise or 2 * Z.nbytes > self.cache_bytes:
-            return True
-        if (self.solution.gap <= tol).all():
-            return True
-        del Z
+        fits = features.cached is not None and (
+            2 * features.cached.nbytes <= self.cache_bytes
+        )
+        if not fits or features.dtype.itemsize == 8 or self.is_solved(tol):
+            return False
         self.problem.features = features.in_float64(self.cache_bytes)
         self.solution = self.problem.solution(self.solution.alpha)
-        return False
+        return True
 
     def continue_by_newton(self, tol: float) -> None:
         """Solve the columns with a gap by Newton's method, if that takes little."""
@@ -244,16 +243,15 @@ class _Run:
             or newton_bytes(*cached.shape) > self.spare_bytes
         ):
             return
+        alpha, weights = solution.alpha.copy(), solution.weights.copy()
         for t in np.flatnonzero(wrong).tolist():
-            intercept = self.search.values[t : t + 1]
             after = solve_by_newton(
                 problem.column(t),
                 tol,
-                start=solution.alpha[:, t],
-                intercept=intercept,
+                start=alpha[:, t],
+                intercept=self.search.values[t : t + 1],
             ).solution
             if after.gap[0] < solution.gap[t]:
-                solution.alpha[:, t] = after.alpha[:, 0]
-                solution.weights[t] = after.weights[0]
+                alpha[:, t], weights[t] = after.alpha[:, 0], after.weights[0]
                 self.search.values[t] = after.intercept[0]
-        self.solution = problem.solution(solution.alpha, solution.weights)
+        self.solution = problem.solution(alpha, weights)
