@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models._targets import read_labels
+from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
@@ -144,7 +144,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     are learned further from the rows of single cells, and rows that are held out until
     the last fit choose the penalty and the temperature. With still more rows, rows of
     some cells choose the kernel and the penalty; logistic regression then has the exact
-    kernel in overlapping cells (``features="local"``). Beside it stands a fit with
+    kernel in overlapping cells (:class:`LocalClassifier`). Beside it stands a fit with
     Nyström features; up to 2,500 rows, held out from both, weight the two and set the
     temperature. With `groups` or `time`, kernels are not
     learned from single cells, and beyond what one exact kernel bears there are
@@ -196,8 +196,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight, folds = self._read(X, y, sample_weight, groups, time)
-        y = column_or_1d(read_labels(y), warn=True)
+        X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
+        y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
@@ -585,7 +585,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             known = [
                 member.fit.n_components or most
                 for member in self.model_.members
-                if member.fit.features == "nystrom"
+                if getattr(member.fit, "features", None) == "nystrom"
             ]
             most = min([most, *known])
         return max(min(most, _ENTRIES // n), least)
