@@ -21,6 +21,8 @@ MODELS = {
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=30),
     "classifier": rk.KernelRidgeClassifier(n_components=30),
     "svr": rk.KernelSVR(n_components=30),
+    "quantiles": rk.KernelQuantileRegressor(None, 1e-4, n_components=30),
+    "quantiles exact": rk.KernelQuantileRegressor(None, 1e-4, n_components=None),
     "svc": rk.KernelSVC(n_components=None),
     "svc probable": rk.KernelSVC(n_components=30, probability=True),
     "logistic": rk.KernelLogistic(n_components=30),

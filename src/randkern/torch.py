@@ -323,7 +323,7 @@ class FittedModel(_Fitted):
 
     def __init__(self, model: Any):
         super().__init__()
-        weights, constant, plan, kernel, rows = weighted_sum(model)
+        weights, constant, plan, kernel, rows, self.sorts = weighted_sum(model)
         self.plan = plan
         self.kernel = kernel
         self.name = type(model).__name__
@@ -356,6 +356,8 @@ class FittedModel(_Fitted):
             values = predict_by_features(self.plan, weights, block)
         if self.constant is not None:
             values = values + self.constant
+        if self.sorts:
+            values = values.sort(dim=1).values
         if self.temperature is None:
             return values
         values = values / self.temperature + self.offset
