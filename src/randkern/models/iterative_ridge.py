@@ -127,10 +127,10 @@ class System(ABC):
         """
         if solution.companions is None:
             return None
-        weights, intercept = self.operator.weights_of(solution.value)
-        values = self.operator.values_of(weights, self.probed.sample.rows.X)
-        probes = self.operator.fitted_probes(self.probed, solution.companions)
-        return self.probed.left_out_residuals(values + intercept, probes)
+        value = ops_of(solution.value).hstack([solution.value, solution.companions])
+        fitted = self.operator.fitted(self.probed, value)
+        k = solution.value.shape[1]
+        return self.probed.left_out_residuals(fitted[:, :k], fitted[:, k:])
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class ProductSystem(System):
 
     rhs: Array
     companions: Array
+    companion_limit: float = 0.0
     loss: Loss | None = None
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
@@ -157,6 +158,7 @@ class ProductSystem(System):
             callback=callback,
             checkpoint=checkpoint,
             companions=self.companions,
+            companion_limit=self.companion_limit,
         )
 
 
@@ -252,6 +254,7 @@ class IterativeRidge:
             probed,
             rhs,
             companions=operator.probes(probed),
+            companion_limit=1.0,  # their trace is the mean leverage
             loss=loss,
         )
         if block is None:

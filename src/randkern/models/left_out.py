@@ -254,6 +254,7 @@ class ProbedRows:
         signs = np.zeros((m, n_probes))
         probe = generator.permutation(m) % n_probes
         signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
+        signs /= max(1, m) ** 0.5  # the trace of the fits to them is the mean leverage
         probes = ops_of(sample.Y).float64_like(signs, sample.Y)
         if sample.weight is not None:
             least = _MIN_WEIGHT * rows.survey().largest_weight

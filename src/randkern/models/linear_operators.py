@@ -9,24 +9,31 @@ from typing import Any, Self
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Array, Rows
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations
+from randkern.models._feature_model import predict_by_rows
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    add_combinations,
+    combined,
+    scores_of,
+)
 from randkern.models.left_out import ProbedRows
 from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
     ROWS_PER_EIGENPAIR,
 )
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**17
+# Features of sampled rows may take this part of the memory for cached ones.
+_SAMPLE_SHARE = 8
 # Eigenvalues below this share of the first are rounding noise in float32.
 _SMALLEST_SHARE = 1e-6
 
@@ -93,30 +100,41 @@ class FeatureOperator:
 
     def probes(self, probed: ProbedRows) -> Array:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
-        ops = ops_of(self.features.like)
-        sample = probed.sample.rows
+        features = self._sample = self._features_of(probed.sample.rows)
         targets = self._weighted(probed)
-        out = ops.float64_zeros((self.size, targets.shape[1]), self.features.like)
-        for rows in row_blocks(sample.n_rows, self.features.block_rows):
-            Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
-            out += Z.T @ targets[rows]
-        out = self.plan.solve(out)
+        out = self.plan.solve(combined(features, targets)[:, : self.size].T)
         if self.center:
             mean = self.feature_sum / self.weight_sum
             out -= mean[:, None] * targets.sum(axis=0)
         return out
+
+    def _features_of(self, rows: ArrayRows) -> FeatureMatrix:
+        """Return the features of sampled rows, cached if they take little memory."""
+        plan, block_rows = self.plan.raw, self.features.block_rows
+        cache_bytes = self.features.cache_bytes // _SAMPLE_SHARE
+        return FeatureMatrix(rows, plan, cache_bytes, block_rows=block_rows)
 
     def _weighted(self, probed: ProbedRows) -> Array:
         if probed.sample.rows.weight is None:
             return probed.probes
         return probed.probes * probed.sample.rows.weight[:, None]
 
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
-        """Return the values of the fits to probes at the sampled rows, (m, s)."""
-        values = predict_by_features(self.plan, value, probed.sample.rows.X)
+    def fitted(self, probed: ProbedRows, value: Any) -> Array:
+        """Return fitted values at the sampled rows, of targets and then of probes.
+
+        `value` has the weights (D, k + s), the result (m, k + s).
+        """
+        weights = self.plan.solve(value, transposed=True)
+        size = ops_of(weights).column_max_abs(weights)
+        size = size + (size == 0)
+        values = scores_of(self._sample, self._sample.padded((weights / size).T))[0]
+        values = values * size
         if self.center:
-            mean = self._weighted(probed).sum(axis=0) / self.weight_sum
-            values += mean - self.feature_sum @ value / self.weight_sum
+            ops = ops_of(values)
+            of_probes = self._weighted(probed).sum(axis=0) / self.weight_sum
+            means = ops.float64_like(self.means, values)
+            values += ops.xp.concat([means, of_probes])
+            values -= self.feature_sum @ value / self.weight_sum
         return values
 
     def intercept(self, weights: Array) -> Array:
@@ -135,10 +153,6 @@ class FeatureOperator:
     def weights_of(self, value: Any) -> tuple[Any, Any]:
         """Return the weights of features and the intercepts of a solution."""
         return value, self.intercept(value)
-
-    def values_of(self, weights: Array, X: Rows) -> Array:
-        """Return the values of rows for weights (D, k), without an intercept."""
-        return predict_by_features(self.plan, weights, X)
 
     def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
@@ -355,10 +369,6 @@ class KernelOperator:
         dual = self.dual(value)
         return dual, self.means - self._means_of(dual)
 
-    def values_of(self, weights: Array, X: Rows) -> Array:
-        """Return the values of rows for weights (n, k), without an intercept."""
-        return predict_by_rows(self.kernel, self.X, weights, X)
-
     @cached_property
     def _mean_kernel(self) -> Array:
         """The weighted means of kernel values of all rows, (n,): one product."""
@@ -378,12 +388,16 @@ class KernelOperator:
         out -= self.share[numbers] @ probes
         return self.root[:, None] * out
 
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
-        """Return the values of the fits to probes at the sampled rows, (m, s)."""
+    def fitted(self, probed: ProbedRows, value: Any) -> Array:
+        """Return fitted values at the sampled rows, of targets and then of probes.
+
+        `value` is (n, k + s), the result (m, k + s).
+        """
         dual = self.dual(value)
         values = predict_by_rows(self.kernel, self.X, dual, probed.sample.rows.X)
-        mean = self.share[probed.sample.numbers] @ probed.probes
-        return values + mean - self._means_of(dual)
+        of_probes = self.share[probed.sample.numbers] @ probed.probes
+        means = self._ops.xp.concat([self.means, of_probes])
+        return values + means - self._means_of(dual)
 
     def dual(self, V: Array) -> Array:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
