@@ -112,13 +112,13 @@ random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
 	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are, the oldest
+# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=all every one, the oldest
 # first; HOURS=1 those that fit in. An interrupted run continues. Data sets lie in
 # RANDKERN_DATA.
 RERUN ?=
 HOURS ?=
-records: $(VENV)/test.stamp ## stale records and what they cost; RERUN=stale makes them again
-	$(BIN)/python -m randkern_lab.records benchmarks $(filter-out stale,$(RERUN)) \
+records: $(VENV)/test.stamp ## recorded runs, their age and cost; RERUN=all makes them again
+	$(BIN)/python -m randkern_lab.records benchmarks $(filter-out all,$(RERUN)) \
 	    $(if $(RERUN),--rerun) $(if $(HOURS),--hours $(HOURS))
 
 numbers: $(VENV)/test.stamp ## write the measured numbers of README and docs from the records

@@ -91,7 +91,7 @@ def test_what_is_shown(results):
     ranks = {row[0]: row[1] for row in shown[-1].rows}
     assert re.fullmatch(r"\d\.\d\d", ranks[METHODS["tabular"].label])
     assert re.fullmatch(r"\d\.\d\d \([012]\)", ranks[METHODS["hgb"].label])
-    legend = Tables.figure(results).axes[0].get_legend()
+    (legend,) = Tables.figure(results).legends
     labels = [text.get_text() for text in legend.texts]
     assert labels[0] == METHODS["tabular"].label
 

@@ -1,6 +1,5 @@
 """Fits that are interrupted or killed go on where they were."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -15,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern.exceptions import CheckpointError
-from randkern.solvers import PCG, SGD, Checkpoint, Outcome
-from randkern.solvers.sgd import SGDState
+from randkern.solvers import PCG, Checkpoint, Outcome
 
 N, WIDTH = 300, 4
 KERNEL = rk.Gaussian(1.5)
@@ -350,7 +348,7 @@ CHANGES = ["row", "target", "weight", "order"]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["pcg", "sgd", "exact", "pcg of a stream"])
+@pytest.mark.parametrize("name", ["pcg", "exact", "pcg of a stream"])
 def test_one_change_is_seen(name, change, rng, path):
     """In any of the rows, also in one that no sampled sum has seen."""
     n = 300 if name == "exact" else 4000
@@ -365,8 +363,6 @@ def test_one_change_is_seen(name, change, rng, path):
 
     def fit(parts, callback=None):
         solver = PCG(tol=1e-14, max_iter=3, callback=callback)
-        if name == "sgd":
-            solver = SGD(tol=0.0, epochs=3, callback=callback)
         model = regressor(path, solver=solver, n_components=n_components)
         if name == "pcg of a stream":
             return model.fit(rk.RowBlocks.from_arrays(*parts, block_rows=900))
@@ -449,29 +445,6 @@ def test_relative_paths_and_texts(table, tmp_path, monkeypatch):
     assert_same(regressor("fit.npz").fit(X, y), regressor().fit(X, y))
 
 
-def test_sgd_resumes_from_between_its_epochs(table, path):
-    X, y = table
-    options = {"checkpoint": path, "n_components": 30, "random_state": 0}
-
-    def stop(progress):
-        if progress.iteration == 2:
-            raise KeyboardInterrupt
-
-    def fitted(callback):
-        solver = SGD(epochs=4, tol=0.0, callback=callback)
-        return rk.KernelRidgeRegressor(solver=solver, **options).fit(X, y)
-
-    with pytest.raises(KeyboardInterrupt):
-        fitted(stop)
-    seen = []
-    with pytest.warns(ConvergenceWarning):
-        resumed = fitted(lambda progress: seen.append(progress.iteration))
-    assert seen == [3, 4]
-    with pytest.warns(ConvergenceWarning):
-        full = fitted(None)
-    np.testing.assert_allclose(resumed.coef_, full.coef_, rtol=1e-9)
-
-
 def test_a_resumed_fit_keeps_its_memory(table, path):
     X, y = table
     interrupted(regressor(path), X, y)
@@ -497,15 +470,12 @@ def test_the_file_is_read_once(table, path, monkeypatch):
 
 
 @pytest.mark.parametrize("n_components", [150, None])
-@pytest.mark.parametrize("method", ["pcg", "sgd"])
 @pytest.mark.parametrize("changed", ["target", "sign", "weight"])
-def test_a_single_changed_target_is_refused(n_components, method, changed, rng, path):
-    if method == "sgd" and n_components is None:
-        return
+def test_a_single_changed_target_is_refused(n_components, changed, rng, path):
     X = rng.normal(size=(6000, 2)).astype(np.float32)
     y, weight = np.sin(2 * X[:, 0]), np.ones(6000)
     stop = interrupt_at(1)
-    created = solver(stop) if method == "pcg" else SGD(callback=stop)
+    created = solver(stop)
     parameters = {"n_components": n_components}
     with pytest.raises(KeyboardInterrupt):
         regressor(path, solver=created, **parameters).fit(X, y, weight)
@@ -547,29 +517,3 @@ def test_a_checkpoint_is_damaged_only_if_its_content_is(
         with pytest.raises(CheckpointError, match="may be intact: free some memory"):
             regressor(path).fit(X, y)
     assert regressor(path).fit(X, y).solution_.outcome is Outcome.CONVERGED
-
-
-def test_an_interrupt_between_two_assignments_saves_a_whole_batch(rng, path):
-    """SGD saves no average that lacks the last batch, wherever it is interrupted."""
-    X = rng.normal(size=(2000, 2))
-    y = np.sin(2 * X[:, 0])
-    options = {"solver": SGD(epochs=3, tol=0.0, batch_rows=100)}
-    with pytest.warns(ConvergenceWarning):
-        expected = regressor(None, **options).fit(X, y).coef_
-    step, count = SGDState.step, itertools.count(1)
-
-    def interrupted_after(state, now, rows, batch):
-        following = step(state, now, rows, batch)
-        if next(count) == 27:
-            raise KeyboardInterrupt  # before the batch is part of the state
-        return following
-
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        patch.setattr(SGDState, "step", interrupted_after)
-        regressor(path, **options).fit(X, y)
-    with pytest.warns(ConvergenceWarning):
-        resumed = regressor(path, **options).fit(X, y).coef_
-    np.testing.assert_allclose(resumed, expected, rtol=1e-12)

@@ -16,7 +16,7 @@ import randkern as rk
 from _damage import DAMAGES, repacked, with_other_array, without_checksums
 from randkern import _files
 from randkern.exceptions import CheckpointError, ModelFileError, ModelVersionWarning
-from randkern.solvers import PCG, SGD, Checkpoint
+from randkern.solvers import PCG, Checkpoint
 
 skops_io = pytest.importorskip("skops.io")
 
@@ -34,9 +34,6 @@ MODELS = {
     "sparse": lambda: rk.KernelRidgeRegressor(rk.Gaussian(1.0), n_components=None).fit(
         sp.csr_array(np.maximum(X, 0)), Y
     ),
-    "streaming": lambda: rk.KernelRidgeRegressor(
-        n_components=10, solver="sgd", random_state=0
-    ).partial_fit(X, Y),
     "pipeline": lambda: make_pipeline(
         StandardScaler(), rk.KernelRidgeClassifierCV(n_components=10)
     ).fit(X, LABELS),
@@ -160,19 +157,16 @@ def interrupt(progress):
 
 
 def regressor(kind, path, callback=None):
-    if kind == "sgd":
-        solver = SGD(epochs=4, tol=0.0, callback=callback)
-    else:
-        validation = {"validation_fraction": 0.3} if kind == "validated" else {}
-        options = {"tol": 1e-12, "rank": 2, "max_iter": 6, "callback": callback}
-        solver = PCG(**options, **validation)
+    validation = {"validation_fraction": 0.3} if kind == "validated" else {}
+    options = {"tol": 1e-12, "rank": 2, "max_iter": 6, "callback": callback}
+    solver = PCG(**options, **validation)
     n_components = None if kind == "exact" else 12
     return rk.KernelRidgeRegressor(
         rk.Gaussian(1.5), 1e-3, n_components, solver=solver, checkpoint=path
     )
 
 
-@pytest.mark.parametrize("kind", ["features", "exact", "validated", "sgd"])
+@pytest.mark.parametrize("kind", ["features", "exact", "validated"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_damaged_checkpoint_is_resumed_or_refused(kind, path):
     with pytest.raises(KeyboardInterrupt):

@@ -14,7 +14,7 @@ import randkern as rk
 from randkern._files import atomic_write, check_writable, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
 from randkern.plots.records import plot_compare, save_figure
-from randkern.solvers import PCG, SGD, Checkpoint, iteration
+from randkern.solvers import PCG, Checkpoint, iteration
 from randkern.study.records import write_results
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
@@ -136,11 +136,8 @@ def table(rng):
     return X, np.sin(2 * X[:, 0]) + X[:, 1]
 
 
-def regressor(path, callback=None, solver=PCG):
-    if solver is SGD:
-        solver = SGD(epochs=4, tol=0.0, callback=callback)
-    else:
-        solver = PCG(tol=1e-10, rank=5, callback=callback)
+def regressor(path, callback=None):
+    solver = PCG(tol=1e-10, rank=5, callback=callback)
     return rk.KernelRidgeRegressor(
         rk.Gaussian(1.5), 0.1, 150, solver=solver, checkpoint=path, random_state=0
     )
@@ -155,14 +152,13 @@ def test_a_missing_folder_is_named(table, tmp_path):
         regressor(tmp_path / "a" / "fit.npz").fit(*table)
 
 
-@pytest.mark.parametrize("solver", [PCG, SGD])
-def test_a_fit_does_not_begin_without_its_checkpoint(solver, table, path, monkeypatch):
+def test_a_fit_does_not_begin_without_its_checkpoint(table, path, monkeypatch):
     """Before features are drawn: not after an hour of them."""
     seen = []
     monkeypatch.setattr(iteration.tempfile, "TemporaryFile", full)
     monkeypatch.setattr(rk.KernelRidgeRegressor, "_draw", lambda *_: seen.append(1))
     with pytest.raises(CheckpointError, match=r"cannot be written \(.*No space left"):
-        regressor(path, solver=solver).fit(*table)
+        regressor(path).fit(*table)
     assert not seen
 
 
@@ -173,18 +169,16 @@ def test_a_probe_leaves_the_file_alone(path):
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("solver", [PCG, SGD])
-def test_the_first_state_must_be_written(solver, table, path, monkeypatch):
+def test_the_first_state_must_be_written(table, path, monkeypatch):
     monkeypatch.setattr(iteration.np, "savez", full)
     with pytest.raises(CheckpointError, match="cannot be written"):
-        regressor(path, solver=solver).fit(*table)
+        regressor(path).fit(*table)
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("solver", [PCG, SGD])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
-    expected = regressor(None, solver=solver).fit(*table)
+def test_a_fit_goes_on_when_the_disk_is_full(table, path, monkeypatch):
+    expected = regressor(None).fit(*table)
     monkeypatch.setattr(Checkpoint, "due", True)
     savez, states = np.savez, []
 
@@ -194,15 +188,14 @@ def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
 
     monkeypatch.setattr(iteration.np, "savez", save)
     with pytest.warns(UserWarning, match="could not be written.*the fit goes on"):
-        model = regressor(path, solver=solver).fit(*table)
+        model = regressor(path).fit(*table)
     assert len(states) > 3
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("solver", [PCG, SGD])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_an_interruption_stays_one(solver, table, path, monkeypatch):
+def test_an_interruption_stays_one(table, path, monkeypatch):
     def interrupt(progress):
         monkeypatch.setattr(iteration.np, "savez", full)
         raise KeyboardInterrupt
@@ -211,7 +204,7 @@ def test_an_interruption_stays_one(solver, table, path, monkeypatch):
         pytest.warns(UserWarning, match="could not be written"),
         pytest.raises(KeyboardInterrupt),
     ):
-        regressor(path, interrupt, solver).fit(*table)
+        regressor(path, interrupt).fit(*table)
 
 
 def test_a_complete_fit_is_not_lost(table, path, monkeypatch):

@@ -81,7 +81,6 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import NearestPosterior
 from randkern.models.cells import Cells, CellTree
-from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.logistic_cells import LogisticCells
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -89,7 +88,6 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_ridge import ExactRidge
@@ -146,13 +144,10 @@ _PARTS = (
     Poisson,
     Reach,
     RowPosterior,
-    SGDIterate,
-    SGDState,
     ScatteringMedium,
     StudentT,
     SpectralPreconditioner,
     Stream,
-    StreamingFit,
     TableEncoder,
     TensorArray,
     Cells,

@@ -86,8 +86,6 @@ def in_fresh_process(
         _end(process)
         raise SkippedCase(_last_words(process.returncode, complaints))
     measured: dict[str, Any] = json.loads(said)
-    for module in measured.pop("modules"):
-        importlib.import_module(module)  # so that the record names what it ran
     if "error" in measured:
         raise SkippedCase(measured["error"])
     seconds = time.perf_counter() - start
@@ -176,7 +174,4 @@ if __name__ == "__main__":
     # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
         response = answer(sys.argv[1], json.load(sys.stdin))
-        from randkern_lab.provenance import imported_modules
-
-        response["modules"] = imported_modules()
     sys.stdout.write(json.dumps(response))

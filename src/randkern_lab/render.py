@@ -253,11 +253,10 @@ def _figure(asked: str, records: Mapping[str, Quoted]) -> str:
 
 
 def _index(asked: str, records: Mapping[str, Quoted]) -> str:
-    """Return a sentence on the age of the records, and a table of all of them."""
+    """Return a table of all records."""
     import pandas as pd
 
     known = [item for item in records.values() if item.record.results is not None]
-    stale = sum(bool(source.record.why_stale()) for source in known)
     rows = []
     for source in known:
         results, origin = source.results, source.results["provenance"]
@@ -269,11 +268,7 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
                 "memory": written(results["peak_memory_bytes"], "gigabytes"),
             }
         )
-    return (
-        f"{stale or 'None'} of the {len(rows)} records are older than the code that "
-        "they measure: their numbers are those of the commit that each names.\n\n"
-        f"{_markdown(pd.DataFrame(rows))}"
-    )
+    return _markdown(pd.DataFrame(rows))
 
 
 _BLOCKS = {"table": _table, "notes": _notes, "figure": _figure, "index": _index}

@@ -23,8 +23,7 @@ from .options import CommonOptions
 from .panels import Panel, draw
 from .process import SkippedCase
 from .provenance import (
-    code_hash,
-    imported_sources,
+    code_version,
     machine,
     peak_memory_bytes,
     provenance,
@@ -52,7 +51,7 @@ class Journal:
     """A file with the records of measured cases, until the run ends.
 
     Without a path nothing is stored. `key` identifies the experiment, its arguments and
-    its code: the journal of another run is not continued.
+    the commit: the journal of another run is not continued.
     """
 
     def __init__(self, path: Path | None = None, key: str = "") -> None:
@@ -165,13 +164,12 @@ class Experiment:
         """
         start = time.perf_counter()
         results, command = cls._begin(options), cls.command_line(options)
-        sources: dict[str, str] = {}  # also those of the run that is continued
         experiment, report = cls(options), progress or (lambda *_: None)
         experiment.say = lambda doing: report(0, 1, doing)
         with experiment.resources:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
-            key = f"{command}, code {code_hash()}" if journal else ""
+            key = f"{command}, {code_version()}" if journal else ""
             selected = Journal(journal, key)
             for done, case in enumerate(cases):
                 report(done, len(cases), _described(case))
@@ -183,12 +181,9 @@ class Experiment:
                     start -= entry["seconds"]
                 results["records"] += entry["records"]
                 results["skipped"] += entry["skipped"]
-                sources |= entry["sources"]
             results |= experiment.conclude(results)
         report(max(1, len(cases)), max(1, len(cases)), "done")
-        origin = provenance(command, results["records"])
-        origin["sources"] = sources | origin["sources"]
-        results["provenance"] = origin
+        results["provenance"] = provenance(command, results["records"])
         results["seconds"] = time.perf_counter() - start
         results["peak_memory_bytes"] = peak_memory_bytes()
         notes = list(cls.notes(results))
@@ -255,8 +250,7 @@ class Experiment:
                 entry[kind].append(case | dict(record))
         except (SkippedCase, MemoryLimitError) as error:
             entry["skipped"].append(case | {"reason": str(error)})
-        seconds = time.perf_counter() - start
-        return entry | {"seconds": seconds, "sources": imported_sources()}
+        return entry | {"seconds": time.perf_counter() - start}
 
 
 def _described(case: Case) -> str:

@@ -16,7 +16,6 @@ from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
-from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS
 from randkern.models._ridge_model import RidgeModel
@@ -25,7 +24,6 @@ from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import (
     SAME_SUMS,
     IterativeRidge,
-    StreamingFit,
     sums_of_rows,
 )
 from randkern.models.left_out import merge_copies
@@ -64,7 +62,6 @@ class KernelRidge(RidgeModel):
     solver: Any
     checkpoint: Any
     _statistics: NormalEquations
-    _streaming: StreamingFit
 
     @abstractmethod
     def _error_of(self, Y: Array, predictions: Array, weight: Array) -> float:
@@ -86,6 +83,16 @@ class KernelRidge(RidgeModel):
             if self.random_state is None and "key" in saved:
                 stream = Stream(saved["key"])
         return limit, stream
+
+    def _validate_params(self) -> None:
+        if isinstance(self.solver, str) and self.solver == "sgd":
+            raise ValueError(
+                "there is no solver='sgd'; for stochastic gradients fit scikit-learn's "
+                "SGDRegressor or SGDClassifier to RandomFeatures: "
+                "SGDRegressor().partial_fit(features.transform(X), y) for each block "
+                "of rows; or use solver='pcg', which reads rows repeatedly."
+            )
+        super()._validate_params()
 
     def _fit_rows(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
@@ -254,7 +261,7 @@ class KernelRidge(RidgeModel):
 
     def _forget(self) -> None:
         super()._forget()
-        forget(self, "_statistics", "_streaming")
+        forget(self, "_statistics")
 
     # -- rows that are added -----------------------------------------------------
 
@@ -263,10 +270,6 @@ class KernelRidge(RidgeModel):
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
-        solver = self._iterative_solver()
-        if solver.continues:
-            self._take_steps(rows, solver)
-            return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
             self._forget()
@@ -292,26 +295,7 @@ class KernelRidge(RidgeModel):
     @property
     def _has_begun(self) -> bool:
         """Whether partial_fit has been called since the last fit."""
-        return hasattr(self, "_statistics") or hasattr(self, "_streaming")
-
-    def _take_steps(self, rows: ArrayRows, solver: IterativeSolver) -> None:
-        """Take steps of a solver that continues on new rows."""
-        if self.fit_intercept:
-            raise ValueError(
-                f"partial_fit with solver={solver.name!r} cannot fit an intercept; use "
-                "fit_intercept=False, or another solver."
-            )
-        if not hasattr(self, "_streaming"):
-            self._forget()
-            stream = root_stream(self.random_state)
-            self._draw(rows.X, rows.weight, stream)
-            self._shift = (0.0,) * rows.n_targets
-            self._streaming = StreamingFit(
-                self._plan, rows, float(self.alpha), stream.child("solver"), solver
-            )
-        self._streaming, solution = self._streaming.continued(rows)
-        intercept = ops_of(rows.Y).float64_zeros(rows.n_targets, rows.Y)
-        self._store(solution, solution.value, intercept)
+        return hasattr(self, "_statistics")
 
     @all_or_nothing
     def solve(self) -> Any:
@@ -326,8 +310,6 @@ class KernelRidge(RidgeModel):
         """
         if not self._has_begun:
             raise ValueError("there is nothing to solve; call partial_fit first.")
-        if hasattr(self, "_streaming"):
-            return self  # the weights are those after the last step
         self._store_solution_of(self._statistics, overwrite=False)
         return self
 

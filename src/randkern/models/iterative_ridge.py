@@ -1,10 +1,9 @@
-"""Ridge regression by iterative solvers: their systems and mini-batches."""
+"""Ridge regression by iterative solvers: their systems."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
@@ -30,58 +29,6 @@ from randkern.solvers import (
     Solution,
 )
 from randkern.solvers.iteration import Callback
-
-# Memory of the features of sampled rows for estimating the step size.
-_SAMPLED_BYTES = 64 * 10**6
-
-
-class FeatureBatches(FeatureOperator):
-    """The matrix of features, with its rows in batches: a ``BatchOperator``.
-
-    Spare memory is for sampled features, then for the pool of streamed rows that
-    batches are drawn from.
-    """
-
-    spare_bytes = 3 * _SAMPLED_BYTES
-
-    def sampled_features(self) -> Any:
-        features = self.features
-        n_bytes = self.size * features.dtype.itemsize
-        # Applying the preconditioner takes three copies of them.
-        max_rows = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
-        n = min(features.n_rows, max(1, features.block_rows // 2, max_rows))
-        generator = self.stream.child("step").generator()
-        numbers = np.sort(generator.choice(features.n_rows, n, replace=False))
-        return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
-
-    def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
-        features = self.features
-        generator = self.stream.child("epoch", epoch).generator()
-        max_rows = min(features.block_rows, n_rows, features.n_rows)
-        self._buffer = features.empty(max_rows)
-        yield from features.rows.batches(n_rows, generator, self.spare_bytes)
-
-    def gradient(self, batch: ArrayRows, W: Array) -> tuple[Any, Any, float]:
-        ops = ops_of(W)
-        D, k = W.shape
-        weights = self.features.padded(W.T)
-        total = 0.0
-        means = ops.float64_like(self.means, W)
-        gradient = ops.float64_zeros(weights.shape, W)
-        loss = ops.float64_zeros(k, W)
-        for block in self.features.computed(batch, buffer=self._buffer):
-            if self.center:
-                center = self.feature_sum / self.weight_sum
-                block.values[:, :D] -= ops.asarray(center, block.values)
-            weight = block.weight
-            if weight is None:
-                weight = ops.float64_ones(len(block.Y), W)
-            residual = products(block.values, weights) - (block.Y - means)
-            loss += weight @ residual**2
-            add_combinations(block.values, residual * weight[:, None], gradient)
-            total += float(weight.sum())
-        return ops.contiguous(gradient[:, :D].T), loss, total
-
 
 # Predictions at the training rows differ from those of the solution by at most this
 # share of the targets' standard deviation.
@@ -103,22 +50,38 @@ _PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
-class System(ABC):
-    """A linear system of ridge regression, for an iterative solver."""
+class System:
+    """A linear system of ridge regression, with when to stop.
+
+    The last fields are arguments of the solver (see
+    :meth:`randkern.solvers.PCG.solve`).
+    """
 
     solver: IterativeSolver
     operator: FeatureOperator | KernelOperator
     alpha: float
-    # Rows whose leverage is estimated.
+    rhs: Array
+    # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
+    companions: Array
+    companion_limit: float = 0.0
+    loss: Loss | None = None
+    sizes: np.ndarray | None = None
+    validate: Callable[[Any], float] | None = None
 
-    def init(self) -> Any:
-        """Return the state of the solver."""
-        return self.solver.init(self.operator, self.alpha)
-
-    @abstractmethod
     def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
         """Return the solution of the solver."""
+        return self.solver.solve(
+            self.solver.init(self.operator, self.alpha),
+            self.rhs,
+            sizes=self.sizes,
+            loss=self.loss,
+            validate=self.validate,
+            callback=callback,
+            checkpoint=checkpoint,
+            companions=self.companions,
+            companion_limit=self.companion_limit,
+        )
 
     def left_out_residuals(self, solution: Solution) -> Array:
         """Return the leave-one-out residuals of the probed rows, (m, k).
@@ -131,49 +94,6 @@ class System(ABC):
         fitted = self.operator.fitted(self.probed, value)
         k = solution.value.shape[1]
         return self.probed.left_out_residuals(fitted[:, :k], fitted[:, k:])
-
-
-@dataclass(frozen=True)
-class ProductSystem(System):
-    """A system whose solver takes products with the matrix.
-
-    The other fields are arguments of the solver: when to stop, and the right-hand sides
-    of the probes (see :meth:`randkern.solvers.PCG.solve`).
-    """
-
-    rhs: Array
-    companions: Array
-    companion_limit: float = 0.0
-    loss: Loss | None = None
-    sizes: np.ndarray | None = None
-    validate: Callable[[Any], float] | None = None
-
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        return self.solver.solve(
-            self.init(),
-            self.rhs,
-            sizes=self.sizes,
-            loss=self.loss,
-            validate=self.validate,
-            callback=callback,
-            checkpoint=checkpoint,
-            companions=self.companions,
-            companion_limit=self.companion_limit,
-        )
-
-
-@dataclass(frozen=True)
-class BatchSystem(System):
-    """A system whose solver takes rows in batches, with the probes as targets."""
-
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        return self.solver.solve(
-            self.init(),
-            self.operator,
-            callback=callback,
-            checkpoint=checkpoint,
-            n_companions=self.probed.probes.shape[1],
-        )
 
 
 @dataclass(frozen=True)
@@ -203,8 +123,6 @@ class IterativeRidge:
         checkpoint: Checkpoint | None,
     ) -> System:
         """Return the system that the solver takes."""
-        if solver.takes == "batches":
-            return self._batch_system(rows, solver)
         if self.plan is None:
             return self._dual_system(rows.as_arrays(), solver, checkpoint)
         return self._primal_system(rows, self.plan, solver)
@@ -247,12 +165,12 @@ class IterativeRidge:
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
-        system = ProductSystem(
+        system = System(
             solver,
             operator,
             self.alpha,
-            probed,
             rhs,
+            probed,
             companions=operator.probes(probed),
             companion_limit=1.0,  # their trace is the mean leverage
             loss=loss,
@@ -267,36 +185,6 @@ class IterativeRidge:
             return self.error_of(block.Y, predictions, block.weight)
 
         return replace(system, validate=error)
-
-    def _batch_system(self, rows: TrainingData, solver: IterativeSolver) -> System:
-        """Return the normal equations of features, in batches of rows."""
-        if self.plan is None:
-            raise ValueError(
-                f"solver={solver.name!r} needs random features, got n_components=None; "
-                "use solver='pcg', 'cholesky' or 'auto'."
-            )
-        if not rows.in_one_place:
-            raise ValueError(
-                f"solver={solver.name!r} needs all rows in one process, not on a "
-                "cluster or on several devices; use solver='pcg'."
-            )
-        needed, at_once = operator_memory(self.plan, rows, solver, self.limit)
-        # Solvers of batches count rows of the largest weight.
-        unit = rows.survey().largest_weight
-        if unit != 1:
-            rows = rows.reweighted(1 / unit)
-        probed = self._probed(rows)
-        rows = rows.with_targets(probed.sample.numbers, probed.probes)
-        statistics = rows.survey()
-        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
-        if self.fit_intercept:
-            operator, _ = FeatureBatches.with_right_hand_side(
-                features, self.plan, statistics, self.stream, center=True
-            )
-        else:
-            operator = FeatureBatches(features, self.plan, statistics, self.stream)
-        operator.spare_bytes = self.limit - needed
-        return BatchSystem(solver, operator, self.alpha / unit, probed)
 
     def _dual_system(
         self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
@@ -329,52 +217,15 @@ class IterativeRidge:
             gram = self.kernel._gram(probe, None)
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
-        return ProductSystem(
+        return System(
             solver,
             operator,
             self.alpha,
-            probed,
             operator.right_hand_side(),
+            probed,
             companions=operator.probes(probed),
             sizes=np.sqrt(sizes),
         )
-
-
-class StreamingFit:
-    """Steps of a solver that continues, over successive batches of rows.
-
-    The first batch determines the preconditioner and the step length.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        rows: ArrayRows,
-        alpha: float,
-        stream: Stream,
-        solver: IterativeSolver,
-    ):
-        self._plan = plan
-        self._stream = stream
-        self._solver = solver
-        # Weights have the unit of the first batch, with one row of the largest weight.
-        self._unit = rows.survey().largest_weight or 1.0
-        self._state = solver.init(self._batches(rows), alpha / self._unit)
-        self._state.weight_sum = 0.0
-
-    def _batches(self, rows: ArrayRows) -> FeatureBatches:
-        if self._unit != 1:
-            rows = rows.reweighted(1 / self._unit)
-        features = FeatureMatrix(rows, self._plan)
-        return FeatureBatches(features, self._plan, rows.survey(), self._stream)
-
-    def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
-        """Return the fit after steps on new rows."""
-        batches = self._batches(rows)
-        fit = copy.copy(self)
-        total = self._state.weight_sum + batches.weight_sum
-        fit._state = replace(self._state, weight_sum=total)
-        return fit, self._solver.advance(fit._state, batches)
 
 
 def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:

@@ -66,7 +66,6 @@ class FeatureOperator:
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_sum = statistics.weight_sum
         self.size = plan.n_components
-        self.n_targets = features.n_targets
         # The means ȳ that are subtracted from the targets, (k,).
         self.means = statistics.target_mean
         # Σ w_i (y_i − ȳ)², the loss of W = 0, (k,).
@@ -142,8 +141,7 @@ class FeatureOperator:
         ops = ops_of(weights)
         if not self.center:
             return ops.float64_zeros(weights.shape[1], weights)
-        # Targets of companions come last.
-        means = ops.float64_like(self.means[: weights.shape[1]], weights)
+        means = ops.float64_like(self.means, weights)
         return means - self.feature_sum @ weights / self.weight_sum
 
     @property

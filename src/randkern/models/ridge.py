@@ -87,15 +87,13 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
-    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, and
-        recomputes features that do not fit `memory_limit` in each iteration;
-        ``"sgd"`` takes steps along mini-batches, for too many rows to be read
-        often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
-        their arguments. ``"auto"`` uses conjugate gradients if the
-        factorisation does not fit `memory_limit` or takes twice the work, for
-        the exact kernel from 20,000 rows on.
+        recomputes features that do not fit `memory_limit` in each iteration.
+        ``randkern.solvers.PCG(tol=...)`` sets its arguments. ``"auto"`` uses
+        conjugate gradients if the factorisation does not fit `memory_limit` or
+        takes twice the work, for the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -197,8 +195,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         first batch determines everything that depends on data: lengthscales that
         are rules, categories, the shares of the terms of a sum. With a kernel that
         does not depend on data, the result equals `fit` on all rows at once.
-        ``solver="sgd"`` takes steps on each batch; any other solver sums the
-        normal equations and factorises them.
+        It sums the normal equations and factorises them, whatever the solver.
 
         Parameters
         ----------
@@ -238,13 +235,12 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
-    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
-        preconditioned conjugate gradients without forming them, ``"sgd"`` takes steps
-        along mini-batches. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)``
-        set their arguments. ``"auto"`` uses conjugate gradients if the
-        factorisation does not fit `memory_limit` or takes twice the work, for
-        the exact kernel from 20,000 rows on.
+        preconditioned conjugate gradients without forming them.
+        ``randkern.solvers.PCG(tol=...)`` sets its arguments. ``"auto"`` uses conjugate
+        gradients if the factorisation does not fit `memory_limit` or takes twice the
+        work, for the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in

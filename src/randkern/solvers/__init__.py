@@ -20,13 +20,11 @@ from randkern.solvers.iteration import (
     Solver,
 )
 from randkern.solvers.pcg import PCG
-from randkern.solvers.sgd import SGD
 from randkern.solvers.stopping import Loss
 
 __all__ = [
     "ITERATIVE",
     "PCG",
-    "SGD",
     "Callback",
     "Checkpoint",
     "Cholesky",
@@ -42,4 +40,4 @@ __all__ = [
 ]
 
 #: The iterative solvers by their names.
-ITERATIVE: dict[str, type[IterativeSolver]] = {cls.name: cls for cls in (PCG, SGD)}
+ITERATIVE: dict[str, type[IterativeSolver]] = {PCG.name: PCG}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -36,12 +36,11 @@ class Outcome(Enum):
     CONVERGED = "the residual is below the tolerance"
     LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
     VALIDATED = "the validation error has stopped decreasing"
-    STREAMING = "one more pass of stochastic gradients was taken"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
-        "the limit of iterations (max_iter) or of passes (epochs) was reached before "
-        "the tolerance: increase it or alpha, loosen tol, use a larger rank of the "
-        "preconditioner, or float64 rows"
+        "the limit of iterations (max_iter) was reached before the tolerance: increase "
+        "it or alpha, loosen tol, use a larger rank of the preconditioner, or float64 "
+        "rows"
     )
     JITTERED = (
         "the matrix is not positive definite in floating point; a small multiple of "
@@ -382,15 +381,11 @@ class Solver(Protocol):
         """Return a state shared by any number of right-hand sides.
 
         `system` is A: a matrix for a direct solver, its products
-        (:class:`~randkern.solvers.pcg.Operator`) for conjugate gradients, its rows
-        (:class:`~randkern.solvers.sgd.BatchOperator`) for stochastic gradients.
+        (:class:`~randkern.solvers.pcg.Operator`) for an iterative one.
         """
 
     def solve(self, state: Any, rhs: Array) -> Solution:
-        """Return the solution, with its residual and a named outcome.
-
-        `rhs` is B, (n, k); for stochastic gradients the rows, which include targets.
-        """
+        """Return the solution for B, (n, k), with its residual and a named outcome."""
 
 
 class IterativeSolver(BaseEstimator, ABC):
@@ -404,10 +399,6 @@ class IterativeSolver(BaseEstimator, ABC):
 
     #: What ``solver=`` calls it.
     name: ClassVar[str]
-    #: What `init` takes: a matrix by its products, or its rows in batches.
-    takes: ClassVar[Literal["products", "batches"]] = "products"
-    #: Whether :meth:`advance` takes steps on further rows, for `partial_fit`.
-    continues: ClassVar[bool] = False
     #: The relative residual at which it stops; None: chosen by the model.
     tol: float | None = 1e-6
     #: Number of eigenpairs of the preconditioner; None: chosen by its size and memory.
@@ -433,21 +424,11 @@ class IterativeSolver(BaseEstimator, ABC):
         """Return the solution, with its residual and a named outcome.
 
         Further arguments, which models pass by name, are a `callback` and a
-        `checkpoint`; for products `loss`, `sizes` and `validate`, which say when to
-        stop, and `companions`, further right-hand sides; for batches `n_companions`.
-        The methods of :class:`randkern.solvers.PCG` and :class:`randkern.solvers.SGD`
-        document them. A solver that ignores `companions` returns a solution without
+        `checkpoint`; `loss`, `sizes` and `validate`, which say when to stop; and
+        `companions`, further right-hand sides. :meth:`randkern.solvers.PCG.solve`
+        documents them. A solver that ignores `companions` returns a solution without
         them: the model then has no leave-one-out predictions.
         """
-
-    def advance(self, state: Any, system: Any) -> Solution:
-        """Return the solution after steps on further rows, from which `state` goes on.
-
-        Only of solvers that continue.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} takes no steps on further rows; use `solve`."
-        )
 
 
 class Iteration(Protocol):

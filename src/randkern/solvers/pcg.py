@@ -333,13 +333,6 @@ class SpectralPreconditioner:
         inner *= self.gains[:, None]
         return R + product(vectors, ops.asarray(inner, vectors))
 
-    def apply_root(self, Z: Array) -> Array:
-        """Return Z P^(−1/2), for rows Z."""
-        ops = ops_of(Z)
-        product = ops_of(Z).precise_product
-        roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
-        return Z + product(product(Z, self.vectors) * roots, self.vectors.T)
-
 
 @dataclass(frozen=True)
 class PCGState:

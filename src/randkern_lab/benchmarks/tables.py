@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.stats import studentized_range
@@ -28,7 +28,7 @@ import randkern as rk
 
 from ..contenders import Contender, known_names, nonempty_records
 from ..options import CommonOptions, option
-from ..panels import Panel, logarithmic
+from ..panels import logarithmic, new_figure
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
@@ -327,22 +327,65 @@ def _rank(own: Any) -> str:
     return f"{rank:.2f}" if wins is None else f"{rank:.2f} ({wins:d})"
 
 
-def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw errors, relative to each table's smallest, against time."""
-    import pandas as pd
+def dot_plot(records: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a figure with a row per table: errors over the least, and seconds.
 
-    table = pd.DataFrame(results["records"])
+    Folds are averaged (geometric means); tables of a kind are sorted by the first
+    method's error.
+    """
+    import pandas as pd
+    from matplotlib.ticker import LogLocator
+
+    table = pd.DataFrame(records)
     least = table.groupby(["kind", "table", "fold"]).test_error.transform("min")
     table = table.assign(ratio=table.test_error / least)[least > 0]
-    for method, style in METHODS.items():
-        own = table.loc[table.method == method, ["fit_seconds", "ratio"]]
-        look: dict[str, Any] = {"color": style.colour, "marker": style.marker}
-        if len(own):
-            axes.plot(*own.to_numpy().T, linestyle="", alpha=0.25, **look)
-            middle = np.exp(np.log(own).mean()).to_numpy()[:, None]
-            axes.plot(*middle, linestyle="", markersize=10, label=style.label, **look)
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
+    keys = ["kind", "table", "method"]
+    logs = np.log(table.set_index(keys)[["ratio", "fit_seconds"]])
+    means = np.exp(logs.groupby(level=keys).mean())
+    methods = [name for name in METHODS if name in set(table.method)]
+    rows: list[tuple[str, str]] = []
+    for kind in ("classification", "regression"):
+        own = means.query("kind == @kind and method == @methods[0]").ratio
+        names = own.sort_values(ascending=False).index.get_level_values("table")
+        rows += [*((kind, name) for name in names), (kind, "")] if len(names) else []
+    figure = new_figure(7.2, 1.3 + 0.22 * len(rows))
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    for method in reversed(methods):
+        style = METHODS[method]
+        own = means.xs(method, level="method").reindex(pd.MultiIndex.from_tuples(rows))
+        size = 8.0 if method == methods[0] else 5.0
+        for axes, column in ((left, "ratio"), (right, "fit_seconds")):
+            axes.plot(
+                own[column],
+                np.arange(len(rows)),
+                linestyle="",
+                color=style.colour,
+                marker=style.marker,
+                ms=size,
+                label=style.label,
+            )
+    for axes in (left, right):
+        logarithmic(axes, "x")
+        axes.grid(color="0.9", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    right.xaxis.set_major_locator(LogLocator())
+    left.set_yticks(np.arange(len(rows)), [name or kind for kind, name in rows])
+    for label, (_, name) in zip(left.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("normal" if name else "bold")
+    left.set_xlabel("error / least error of the table")
+    right.set_xlabel("seconds of training")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="outside upper center",
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+    )
+    return figure
 
 
 _ERROR = "Root mean squared error of standardised targets"
@@ -404,15 +447,11 @@ class TableExperiment(Experiment):
             records=_ranked,
         ),
     )
-    panels = (
-        Panel(
-            xlabel="seconds of the fit (large: geometric means)",
-            ylabel="error over the least of the table",
-            extra=_scatter,
-        ),
-    )
-    layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     skipped_by = ("method", "table")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        return dot_plot(results["records"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the mean ranks of the methods that fitted all tables."""
