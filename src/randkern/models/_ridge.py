@@ -118,8 +118,9 @@ class KernelRidge(RidgeModel):
         self._check_primal_memory(rows, limit)
         statistics = rows.reduce(normal_equations_of, self._plan)
         solved = self._store_solution_of(statistics, overwrite=True)
-        sample = self._sample_left_out(rows)
-        residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
+        probed = self._probed(rows)
+        residuals = solved.left_out_residuals(self._plan, probed)
+        sample = probed.sample
         self._store_residuals(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:

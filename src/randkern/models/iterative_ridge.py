@@ -90,10 +90,9 @@ class System:
         """
         if solution.companions is None:
             return None
-        value = ops_of(solution.value).hstack([solution.value, solution.companions])
-        fitted = self.operator.fitted(self.probed, value)
-        k = solution.value.shape[1]
-        return self.probed.left_out_residuals(fitted[:, :k], fitted[:, k:])
+        return self.operator.left_out_residuals(
+            self.probed, solution.value, solution.companions
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class IterativeRidge:
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        return ProbedRows.of(rows, self.labelled, generator)
+        return ProbedRows.of(rows, self.labelled, generator, factorised=False)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver

@@ -19,8 +19,6 @@ from randkern.models._feature_model import predict_by_rows
 from randkern.models.feature_matrix import (
     FeatureMatrix,
     add_combinations,
-    combined,
-    scores_of,
 )
 from randkern.models.left_out import ProbedRows
 from randkern.models.memory import (
@@ -97,44 +95,39 @@ class FeatureOperator:
         operator = cls(features, plan, statistics, stream, feature_sum)
         return operator, ops.contiguous(cross[:, :-1])
 
+    @property
+    def _mean(self) -> Array:
+        """z̄, (D,)."""
+        if not self.center:
+            return ops_of(self.features.like).float64_zeros(
+                self.size, self.features.like
+            )
+        return self.feature_sum / self.weight_sum
+
     def probes(self, probed: ProbedRows) -> Array:
-        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
-        features = self._sample = self._features_of(probed.sample.rows)
-        targets = self._weighted(probed)
-        out = self.plan.solve(combined(features, targets)[:, : self.size].T)
-        if self.center:
-            mean = self.feature_sum / self.weight_sum
-            out -= mean[:, None] * targets.sum(axis=0)
-        return out
+        """Return the right-hand sides of probes, (D, s)."""
+        # Features of the sampled rows are cached if they take little memory.
+        self._sample = FeatureMatrix(
+            probed.sample.rows,
+            self.plan.raw,
+            self.features.cache_bytes // _SAMPLE_SHARE,
+            block_rows=self.features.block_rows,
+        )
+        return probed.right_hand_side(self._sample, self.plan, self._mean)
 
-    def _features_of(self, rows: ArrayRows) -> FeatureMatrix:
-        """Return the features of sampled rows, cached if they take little memory."""
-        plan, block_rows = self.plan.raw, self.features.block_rows
-        cache_bytes = self.features.cache_bytes // _SAMPLE_SHARE
-        return FeatureMatrix(rows, plan, cache_bytes, block_rows=block_rows)
-
-    def _weighted(self, probed: ProbedRows) -> Array:
-        if probed.sample.rows.weight is None:
-            return probed.probes
-        return probed.probes * probed.sample.rows.weight[:, None]
-
-    def fitted(self, probed: ProbedRows, value: Any) -> Array:
-        """Return fitted values at the sampled rows, of targets and then of probes.
-
-        `value` has the weights (D, k + s), the result (m, k + s).
-        """
-        weights = self.plan.solve(value, transposed=True)
-        size = ops_of(weights).column_max_abs(weights)
-        size = size + (size == 0)
-        values = scores_of(self._sample, self._sample.padded((weights / size).T))[0]
-        values = values * size
-        if self.center:
-            ops = ops_of(values)
-            of_probes = self._weighted(probed).sum(axis=0) / self.weight_sum
-            means = ops.float64_like(self.means, values)
-            values += ops.xp.concat([means, of_probes])
-            values -= self.feature_sum @ value / self.weight_sum
-        return values
+    def left_out_residuals(
+        self, probed: ProbedRows, value: Array, of_probes: Array
+    ) -> Any:
+        """Return leave-one-out residuals of a solution and of those of the probes."""
+        return probed.residuals_of_weights(
+            self._sample,
+            self.plan,
+            value,
+            self.intercept(value),
+            of_probes,
+            self._mean,
+            self.weight_sum if self.center else np.inf,
+        )
 
     def intercept(self, weights: Array) -> Array:
         """Return ȳ − z̄·W."""
@@ -386,16 +379,17 @@ class KernelOperator:
         out -= self.share[numbers] @ probes
         return self.root[:, None] * out
 
-    def fitted(self, probed: ProbedRows, value: Any) -> Array:
-        """Return fitted values at the sampled rows, of targets and then of probes.
-
-        `value` is (n, k + s), the result (m, k + s).
-        """
-        dual = self.dual(value)
+    def left_out_residuals(
+        self, probed: ProbedRows, value: Array, of_probes: Array
+    ) -> Any:
+        """Return leave-one-out residuals of a solution and of those of the probes."""
+        dual = self.dual(self._ops.hstack([value, of_probes]))
         values = predict_by_rows(self.kernel, self.X, dual, probed.sample.rows.X)
-        of_probes = self.share[probed.sample.numbers] @ probed.probes
-        means = self._ops.xp.concat([self.means, of_probes])
-        return values + means - self._means_of(dual)
+        means = self.share[probed.sample.numbers] @ probed.probes
+        means = self._ops.hstack([self.means, means])
+        values = values + means - self._means_of(dual)
+        k = value.shape[1]
+        return probed.left_out_residuals(values[:, :k], values[:, k:])
 
     def dual(self, V: Array) -> Array:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
