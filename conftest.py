@@ -56,7 +56,6 @@ collect_ignore_glob = (
     if importlib.util.find_spec("torch")
     else [
         "src/randkern/backend/torch_*.py",
-        "src/randkern/backend/triton_*.py",
         "src/randkern/data/devices.py",
         "src/randkern/deployment.py",
         "src/randkern/torch.py",
@@ -91,7 +90,7 @@ def whole_reports():
     """Reports of commands with all figures, however slow the machine is."""
     with pytest.MonkeyPatch.context() as patched:
         if importlib.util.find_spec("typer") is not None:
-            patched.setattr("randkern.study.deadline.Deadline.left", 100.0)
+            patched.setattr("randkern.reporting.deadline.Deadline.left", 100.0)
         yield
 
 

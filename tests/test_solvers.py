@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern.exceptions import IllConditionedWarning
-from randkern.solvers import PCG, Checkpoint, Cholesky, Outcome, Progress, Solution
+from randkern.solvers import PCG, Cholesky, Outcome, Progress, Solution
 from randkern.solvers.stopping import Loss
 
 SHIFT = 0.3
@@ -134,31 +134,6 @@ def test_callbacks_of_the_solver_and_of_the_call_are_both_called(name, rng):
     assert [at.iteration for at in own] == [at.iteration for at in given] == [1, 2, 3]
     assert all(isinstance(at, Progress) for at in given)
     np.testing.assert_array_equal(given[-1].value, solution.value)
-
-
-@each_iterative
-def test_a_checkpoint_is_continued_and_removed(name, rng, tmp_path):
-    rows, path = rows_of(rng), tmp_path / "fit.npz"
-
-    def interrupt(at):
-        if at.iteration == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(name, rows, callback=interrupt, checkpoint=Checkpoint(path))
-    assert path.exists()
-    counts = []
-    continued = solve(
-        name,
-        rows,
-        callback=lambda at: counts.append(at.iteration),
-        checkpoint=Checkpoint(path),
-    )
-    assert counts[0] == 3
-    assert not path.exists()
-    whole = solve(name, rows)
-    np.testing.assert_array_equal(continued.value, whole.value)
-    assert continued.iterations == whole.iterations
 
 
 def test_companions_stop_before_the_solution_does(rng):

@@ -23,7 +23,6 @@ from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
 from randkern.solvers import (
-    Checkpoint,
     IterativeSolver,
     Loss,
     Solution,
@@ -41,12 +40,6 @@ _FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
-# Rows per block of sums that identify rows, and their relative rounding errors.
-_SUMMED_ROWS = 4096
-SAME_SUMS = 1e-12
-_GOLDEN = (5**0.5 - 1) / 2
-# Number of rows on which a kernel is compared with that of a checkpoint.
-_PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -69,16 +62,28 @@ class System:
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
 
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        """Return the solution of the solver."""
+    def solve(self, callback: Callback, weights: Array = None) -> Solution:
+        """Return the solution of the solver, which may begin at earlier weights."""
+        start = None
+        if weights is not None:
+            if tuple(weights.shape) != tuple(self.rhs.shape):
+                raise ValueError(
+                    f"warm_start=True continues from weights of shape "
+                    f"{tuple(weights.shape)}, but this fit has weights of shape "
+                    f"{tuple(self.rhs.shape)}; use warm_start=False, or the numbers "
+                    "of components, rows and targets of the last fit."
+                )
+            start = self.operator.value_of(
+                ops_of(self.rhs).float64_like(weights, self.rhs)
+            )
         return self.solver.solve(
             self.solver.init(self.operator, self.alpha),
             self.rhs,
+            start=start,
             sizes=self.sizes,
             loss=self.loss,
             validate=self.validate,
             callback=callback,
-            checkpoint=checkpoint,
             companions=self.companions,
             companion_limit=self.companion_limit,
         )
@@ -119,11 +124,10 @@ class IterativeRidge:
         self,
         rows: TrainingData,
         solver: IterativeSolver,
-        checkpoint: Checkpoint | None,
     ) -> System:
         """Return the system that the solver takes."""
         if self.plan is None:
-            return self._dual_system(rows.as_arrays(), solver, checkpoint)
+            return self._dual_system(rows.as_arrays(), solver)
         return self._primal_system(rows, self.plan, solver)
 
     def _probed(self, rows: TrainingData) -> ProbedRows:
@@ -185,9 +189,7 @@ class IterativeRidge:
 
         return replace(system, validate=error)
 
-    def _dual_system(
-        self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
-    ) -> System:
+    def _dual_system(self, rows: ArrayRows, solver: IterativeSolver) -> System:
         """Return the dual system of the exact kernel.
 
         The residual r of the dual system bounds the difference of predictions at the
@@ -210,11 +212,6 @@ class IterativeRidge:
         operator = KernelOperator(
             self.kernel, rows, self.stream, spare, center=self.fit_intercept
         )
-        if checkpoint is not None:
-            # The right-hand side does not depend on the kernel.
-            probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
-            gram = self.kernel._gram(probe, None)
-            checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
         return System(
             solver,
@@ -232,27 +229,6 @@ def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
     usual = statistics.spread if center else statistics.loss_of_zero
     every = statistics.moments.squares if center else statistics.moments.all_squares
     return np.where(usual > 0, usual, every)
-
-
-def sums_of_rows(rows: TrainingData) -> np.ndarray:
-    """Return sums by which a checkpoint knows its rows, (2, d + k).
-
-    In the first row columns and weighted targets are summed with factors between 1 and
-    2, another one for each row, and in the second row their sizes: if a single value
-    changes, the first sum does, unless the value is far smaller than all others.
-    """
-    total: Any = 0.0
-    for block in rows.blocks(_SUMMED_ROWS):
-        ops = ops_of(block.X)
-        Y, weight = block.targets()
-        numbers = np.arange(block.rows.start, block.rows.stop)
-        factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
-        X = ops.as_float64(block.X)
-        Y = Y * weight[:, None]
-        sums = ops.hstack([factors @ X, factors @ Y])
-        sizes = ops.hstack([ops.float64_ones(len(Y), Y) @ abs(part) for part in (X, Y)])
-        total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])
-    return total
 
 
 def _dual_solver(

@@ -4,8 +4,8 @@ With the hat matrix H of a fit, the residual of row i in a fit without it is
 
 e_i = (y_i − ŷ_i)/(1 − H_ii)
 
-for the same features or kernel. Copies of a row are left out together, as one row with
-the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
+for the same features or kernel. Copies of a row in the sample are left out together, as
+one row with the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
 
 Direct solvers of a dual system give H_ii. For others it is estimated from fits to
 probes, random signs at sampled rows and 0 elsewhere: the fit to a probe v has the value
@@ -22,10 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
 from randkern.plan import Plan
@@ -45,9 +43,6 @@ _PROBE_SHARE = 0.01
 _MAX_FACTORISED = 200
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
-# Keys of equal rows differ by at most this share of the largest key.
-_KEY_ROUNDING = 1e-9
-_COMPARED_ROWS = 4096
 # No residual is raised more than this many times the mean factor.
 _MAX_RAISE = 10.0
 
@@ -82,32 +77,27 @@ def sample_left_out(
     The weights returned, (m,), are those of the rows; for labelled rows they add up to
     the share of each class in all rows.
     """
-    to_host = ops_of(rows.like).to_host
     usable = np.arange(rows.n_rows)
-    every: Any = None
     if rows.in_memory and rows.as_arrays().weight is not None:
-        every = to_host(rows.as_arrays().weight)
-        usable = np.flatnonzero(every)
+        ops = ops_of(rows.like)
+        usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
     n = max(_MIN_LEFT_OUT, int(len(usable) * _SHARE))
     n = min(n, len(usable), MAX_LEFT_OUT)
     numbers = np.sort(generator.choice(usable, n, replace=False))
     sample = rows.take(numbers)
-    weight = np.ones(n) if sample.weight is None else to_host(sample.weight)
-    if not weight.all():
-        used = np.flatnonzero(weight)
-        numbers, sample, weight = numbers[used], sample.take(used), weight[used]
-    copies = np.ones(len(numbers))
-    # A single block of others does not show copies.
-    group = groups_of_copies(rows.as_arrays()) if rows.in_memory else None
-    if group is not None:
-        # One row stands for those of its copies that are in the sample.
-        copies = np.bincount(group, every)[group[numbers]] / weight
-        kept, of = np.unique(group[numbers], return_index=True, return_inverse=True)[1:]
-        weight = np.bincount(of, weight)
-        order = np.argsort(kept)
-        kept, weight = kept[order], weight[order]
-        numbers, sample, copies = numbers[kept], sample.take(kept), copies[kept]
-    weight = weight / weight.max(initial=np.finfo(float).tiny)
+    own = np.ones(n)
+    if sample.weight is not None:
+        own = ops_of(sample.Y).to_host(sample.weight)
+        own = own / own.max(initial=np.finfo(float).tiny)
+    # The first of each set of copies, with the weights of all.
+    used = np.flatnonzero(own)
+    hashes = _hashes(sample)[used]
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    weight = np.bincount(group, own[used])[order]
+    kept = used[first[order]]
+    copies = weight / own[kept]
+    numbers, sample = numbers[kept], sample.take(kept)
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2
@@ -150,53 +140,29 @@ class MergedRows:
 
 def merge_copies(rows: ArrayRows) -> MergedRows | None:
     """Merge rows of equal entries and targets, or return None if all are different."""
-    group = groups_of_copies(rows)
-    if group is None:
+    if rows.n_rows == 0:
+        return None
+    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    if len(first) == rows.n_rows:
         return None
     ops = ops_of(rows.Y)
     weight = np.ones(rows.n_rows)
     if rows.weight is not None:
         weight = ops.to_host(rows.weight)
     total = np.bincount(group, weight)
-    merged = rows.take(np.unique(group, return_index=True)[1])
+    merged = rows.take(first)
     merged = ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
     share = weight / np.where(total > 0, total, 1.0)[group]
     return MergedRows(merged, group, share)
 
 
-def groups_of_copies(rows: ArrayRows) -> np.ndarray | None:
-    """Return numbers, (n,), that are those of rows of equal entries and targets.
-
-    None if all rows are different. Rows are compared with the next one in the order of
-    random combinations of their entries, if these are equal up to rounding errors.
-    """
-    ops = ops_of(rows.Y)
-    factors = Stream(0).generator().normal(size=rows.X.shape[1] + rows.n_targets)
-    factors = ops.float64_like(factors, rows.Y)
-    keys = np.empty(rows.n_rows)
-    for block in rows.blocks(_COMPARED_ROWS):
-        of_targets = block.Y @ factors[block.X.shape[1] :]
-        of_rows = ops_of(block.X).as_float64(block.X) @ factors[: block.X.shape[1]]
-        keys[block.rows] = ops.to_host(of_rows + of_targets)
-    order = np.argsort(keys, kind="stable")
-    largest = abs(keys).max(initial=0.0)
-    near = np.flatnonzero(np.diff(keys[order]) <= _KEY_ROUNDING * largest)
-    if not len(near):
-        return None
-    is_copy = np.zeros(len(keys), dtype=bool)
-    for part in row_blocks(len(near), _COMPARED_ROWS):
-        one, other = (rows.take(order[near[part] + step]) for step in (0, 1))
-        equal = ops.to_host((one.Y == other.Y).all(axis=1))
-        different = abs(one.X - other.X)
-        equal = equal & (ops.to_host(different.sum(axis=1)).ravel() == 0)
-        is_copy[order[near[part] + 1]] = equal
-    if not is_copy.any():
-        return None
-    group = np.empty(len(keys), dtype=np.int64)
-    group[order] = np.cumsum(~is_copy[order]) - 1
-    # Numbered by their first rows.
-    _, first, group = np.unique(group, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[group]
+def _hashes(rows: ArrayRows) -> np.ndarray:
+    """Return hashes of rows with their targets, which are equal for equal rows."""
+    raw = np.random.PCG64(0).random_raw(rows.X.shape[1] + rows.n_targets)
+    odd = (raw | np.uint64(1)).view(np.int64)
+    of_rows, of_targets = np.split(odd, [rows.X.shape[1]])
+    ops = ops_of(rows.X)
+    return ops.row_hashes(rows.X, of_rows) + ops.row_hashes(rows.Y, of_targets)
 
 
 def _classes_of(Y: Array) -> Any:
@@ -283,7 +249,7 @@ class ProbedRows:
         weights = plan.solve(ops.hstack([weights, of_probes]), transposed=True)
         size = ops.column_max_abs(weights)
         size = size + (size == 0)
-        fitted, _ = scores_of(features, features.padded((weights / size).T))
+        fitted = scores_of(features, features.padded((weights / size).T))
         fitted = fitted * size
         constants = self._weighted.sum(axis=0) / weight_sum - mean @ of_probes
         return self.left_out_residuals(

@@ -145,6 +145,10 @@ class FeatureOperator:
         """Return the weights of features and the intercepts of a solution."""
         return value, self.intercept(value)
 
+    def value_of(self, weights: Array) -> Array:
+        """Return the solution that has these weights of features."""
+        return weights
+
     def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
@@ -359,6 +363,10 @@ class KernelOperator:
         """Return the weights of rows and the intercepts of a solution."""
         dual = self.dual(value)
         return dual, self.means - self._means_of(dual)
+
+    def value_of(self, weights: Array) -> Array:
+        """Return a solution that has these weights of rows."""
+        return weights / (self.root + (self.root == 0))[:, None]
 
     @cached_property
     def _mean_kernel(self) -> Array:
