@@ -13,7 +13,6 @@ from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
@@ -164,7 +163,6 @@ class IterativeRidge:
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread,
-            cap=_loss_cap(statistics, center),
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
@@ -201,7 +199,8 @@ class IterativeRidge:
                 "(n_components=None); set tol instead."
             )
         statistics = rows.survey()
-        sizes = _loss_cap(statistics, self.fit_intercept)
+        moments = statistics.moments
+        sizes = moments.squares if self.fit_intercept else moments.all_squares
         if solver.tol is None:
             solver = copy.copy(solver)
             solver.tol = _DUAL_TOL_OF_LABELS if self.labelled else _DUAL_TOL
@@ -222,13 +221,6 @@ class IterativeRidge:
             companions=operator.probes(probed),
             sizes=np.sqrt(sizes),
         )
-
-
-def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
-    """Return the loss of W = 0, (k,), without rows of enormous weight."""
-    usual = statistics.spread if center else statistics.loss_of_zero
-    every = statistics.moments.squares if center else statistics.moments.all_squares
-    return np.where(usual > 0, usual, every)
 
 
 def _dual_solver(

@@ -324,7 +324,8 @@ class PCG(IterativeSolver):
         None: stop by the loss, if there is one, otherwise at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is within this
-        share of its minimum. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
+        share of its minimum; rows of a million times the weight of others decide it
+        alone. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
         being the residual; usually it is far smaller, and is estimated from the
         decreases of the loss, which conjugate gradients give exactly
         (:mod:`randkern.solvers.stopping` has the formulas). None: 0.02 if `tol` is also
