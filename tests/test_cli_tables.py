@@ -731,7 +731,7 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+    assert process.returncode == console.PIPE_CLOSED
 
 
 def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):

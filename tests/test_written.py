@@ -360,3 +360,14 @@ def test_a_baseline_that_fails_is_left_out(monkeypatch):
     with pytest.warns(UserWarning, match="ridge regression could not be fitted"):
         fitted = baselines(frame, np.arange(30.0), "regression")
     assert list(fitted) == ["mean", "boosted trees"]
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path, message in (
+        (tmp_path / "pipe.csv", "is a named pipe"),
+        ("https://example.org/t.csv", "is an address; download"),
+        (tmp_path / "no.csv", "does not exist"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            read_table(path)

@@ -111,7 +111,14 @@ def _file_of(data: str) -> Iterator[str | Path]:
         path = Path(folder) / "standard-input"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield path.rename(path.with_suffix(guess_suffix(path)))
+        copied = path.rename(path.with_suffix(guess_suffix(path)))
+        try:
+            yield copied
+        except ValueError as error:
+            text = str(error)
+            if str(copied) not in text:
+                raise
+            raise ValueError(text.replace(str(copied), "standard input")) from error
 
 
 class TrialCounter:

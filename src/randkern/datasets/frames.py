@@ -351,17 +351,24 @@ def _target_of_texts(
             "as the days since the first date, or pass --task classification if each "
             "date is a class"
         )
+    import pandas
+
     values = reading.values
+    integers = pandas.to_numeric(texts, errors="coerce")
+    if reading.kind == "number" and integers.dtype.kind in "iu":
+        values = integers  # which floats may round
     if reading.kind == "boolean":
         return values.map({1.0: True, 0.0: False}).astype(object), ""
     if reading.odd:
         reading.warn(name, asked=True)
-    if _are_whole(values.dropna()):
-        may_be_labels = (task or infer_task(values.dropna())) == "classification"
+    if values.dtype.kind in "iu" or _are_whole(values.dropna()):
+        may_be_labels = (
+            task or infer_task(values.dropna().to_numpy())
+        ) == "classification"
         if may_be_labels and texts.str.strip().str.match(r"[+-]?0\d").any():
             _warn_of_zeros(name, texts)
             return texts.str.strip(), ""
-        if values.notna().all():
+        if values.dtype.kind == "f" and values.notna().all():
             values = values.astype(np.int64)
     elif task == "classification":
         return texts, ""
