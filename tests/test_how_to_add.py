@@ -212,8 +212,8 @@ class TextbookCG(IterativeSolver):
     def init(self, system, shift=0.0):
         return system, shift
 
-    def solve(self, state, rhs, *, callback=None, checkpoint=None, **criteria):
-        run = TextbookRun(self, state, rhs, checkpoint)
+    def solve(self, state, rhs, *, callback=None, **criteria):
+        run = TextbookRun(self, state, rhs)
         seconds = iterate(run, self.max_iter, (self.callback, callback))
         if run.outcome is None:
             run.outcome = Outcome.ITERATION_LIMIT
@@ -223,15 +223,11 @@ class TextbookCG(IterativeSolver):
 class TextbookRun:
     """An iteration of :class:`TextbookCG`, an `Iteration`."""
 
-    def __init__(self, solver, state, rhs, checkpoint):
+    def __init__(self, solver, state, rhs):
         self.solver, (self.system, self.shift) = solver, state
-        self.norms, self.checkpoint = (rhs * rhs).sum(0) ** 0.5, checkpoint
+        self.norms = (rhs * rhs).sum(0) ** 0.5
         self.X, self.R, self.P = 0.0 * rhs, rhs, rhs
         self.count, self.outcome = 0, None
-        stored = None if checkpoint is None else checkpoint.load()
-        if stored is not None:
-            self.X, self.R, self.P = stored["X"], stored["R"], stored["P"]
-            self.count = int(stored["count"])
 
     @property
     def residual(self):
@@ -251,9 +247,6 @@ class TextbookRun:
     def progress(self, seconds):
         return Progress(self.count, self.residual, np.inf, seconds, self.X)
 
-    def arrays(self):
-        return {"X": self.X, "R": self.R, "P": self.P, "count": np.int64(self.count)}
-
 
 @pytest.fixture
 def textbook(monkeypatch):
@@ -268,11 +261,10 @@ def test_a_solver_solves(textbook, tensors, rng):
     test_solvers.test_it_is_a_dense_solve(textbook, tensors, rng)
 
 
-def test_a_solver_has_callbacks_and_checkpoints(textbook, rng, tmp_path):
+def test_a_solver_has_callbacks(textbook, rng):
     test_solvers.test_callbacks_of_the_solver_and_of_the_call_are_both_called(
         textbook, rng
     )
-    test_solvers.test_a_checkpoint_is_continued_and_removed(textbook, rng, tmp_path)
 
 
 def test_further_rows_are_added_to_normal_equations(rng):

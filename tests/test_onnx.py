@@ -84,6 +84,10 @@ REGRESSORS = {
     ),
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=60, random_state=0),
     "svr": rk.KernelSVR(n_components=60, random_state=0),
+    "quantile": rk.KernelQuantileRegressor(None, 1e-4, 0.5, 60, random_state=0),
+    "quantiles": rk.KernelQuantileRegressor(
+        None, 1e-4, (0.4, 0.5, 0.6), 60, random_state=0
+    ),
     "process": rk.GaussianProcessRegressor(
         n_components=60, normalize_y=True, random_state=0
     ),
@@ -378,9 +382,8 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
 def test_operators_are_not_compared_with_all_earlier_ones(tmp_path, monkeypatch):
     """``add_node`` of skl2onnx does so: cells of 60,000 rows took six minutes."""
     X = np.random.default_rng(0).normal(size=(600, 3))
-    model = rk.KernelRidgeRegressor(
-        rk.Laplacian(2.0), features="local", n_components=50
-    )
+    ridge = rk.KernelRidgeRegressor(rk.Laplacian(2.0), n_components=None)
+    model = rk.LocalRegressor(ridge, cell_rows=50)
     model.fit(X, X.sum(axis=1))
     calls = []
     container = skl2onnx.common._container.ModelComponentContainer

@@ -270,34 +270,6 @@ def test_rows_held_out(estimator, rng):
     np.testing.assert_allclose(got, expected.predict(X), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ITERATIVE)
-def test_a_checkpoint_is_continued(name, tmp_path, rng):
-    X, y, _ = (tensor(array) for array in rows(rng))
-    options = SOLVERS[name] | {"checkpoint": tmp_path / "fit.npz", "random_state": 0}
-    seen = []
-
-    def interrupt(progress):
-        seen.append(progress)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return False
-
-    with dispatch():
-        expected = rk.KernelRidgeRegressor(**SOLVERS[name], random_state=0).fit(X, y)
-        model = rk.KernelRidgeRegressor(**copy.deepcopy(options))
-        model.solver.callback = interrupt
-        with pytest.raises(KeyboardInterrupt):
-            model.fit(X, y)
-        assert isinstance(seen[0].value, torch.Tensor)
-        model = rk.KernelRidgeRegressor(**options).fit(X, y)
-    assert not (tmp_path / "fit.npz").exists()
-    assert model.solution_.iterations == expected.solution_.iterations
-    expected, got = (
-        item.coef_ if item.plan_ else item.dual_coef_ for item in (expected, model)
-    )
-    assert float((got - expected).abs().max()) < 1e-9 * float(expected.abs().max())
-
-
 # -- the boundary -----------------------------------------------------------------
 
 

@@ -12,7 +12,6 @@ from randkern import (
 )
 from randkern.data import (
     DeviceBlocks as DeviceBlocks,
-    DeviceRows as DeviceRows,
     RowBlocks as RowBlocks,
 )
 from randkern.features import (
@@ -59,6 +58,8 @@ from randkern.models import (
     KernelRidgeRegressorCV as KernelRidgeRegressorCV,
     KernelSVC as KernelSVC,
     KernelSVR as KernelSVR,
+    LocalClassifier as LocalClassifier,
+    LocalRegressor as LocalRegressor,
 )
 from randkern.modules import (
     to_torch as to_torch,

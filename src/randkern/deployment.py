@@ -14,10 +14,17 @@ from randkern.datasets.schema import TableSchema
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Kernel
 from randkern.metric import MetricLearner
-from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models import (
+    GaussianProcessClassifier,
+    GaussianProcessRegressor,
+    KernelQuantileRegressor,
+    LocalClassifier,
+    LocalRegressor,
+)
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
+from randkern.tabular.local import CellRidge
 
 __all__ = [
     "WeightedSum",
@@ -32,7 +39,8 @@ __all__ = [
 
 # Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
-    {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
+    {getattr(models, name) for name in models.__all__}
+    - {GaussianProcessClassifier, LocalClassifier, LocalRegressor}
 )
 
 
@@ -41,7 +49,7 @@ class WeightedSum(NamedTuple):
 
     The columns are the features of `plan`, the values of `kernel` with `rows`, or those
     of the row itself. Weights are (m,) or (m, k); without weights the columns are the
-    result. All are dense, in float64.
+    result, and with `sorts` the results of a row are sorted. All are dense, in float64.
     """
 
     weights: np.ndarray | None = None
@@ -49,11 +57,14 @@ class WeightedSum(NamedTuple):
     plan: Plan | None = None
     kernel: Kernel | None = None
     rows: np.ndarray | None = None
+    sorts: bool = False
 
 
 def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
+    if isinstance(model, CellRidge):
+        model = model.ridge_
     if isinstance(model, ExactRidge):
         kernel = model.kernel
         rows = on_host(model.X)
@@ -74,12 +85,6 @@ def weighted_sum(model: Any) -> WeightedSum:
             "NystromFeatures, MetricLearner, TabularEncoder, StandardScaler, or a "
             f"pipeline of these, got {type(model).__name__}."
         )
-    if hasattr(model, "cells_"):
-        raise ValueError(
-            f"{type(model).__name__} was fitted with features='local', which cannot be "
-            "converted to a PyTorch module; use export_onnx, or fit with "
-            "features='nystrom'."
-        )
     weights = on_host(model._model_weights)
     constant = on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T
@@ -89,11 +94,12 @@ def weighted_sum(model: Any) -> WeightedSum:
         if weights.ndim == 1:
             scale, mean = scale[0], mean[0]
         weights, constant = weights * scale, constant * scale + mean
+    sorts = isinstance(model, KernelQuantileRegressor) and weights.ndim == 2
     if model.plan_ is None:
         rows = on_host(model.X_fit_)
-        return WeightedSum(weights, constant, None, model.kernel_, rows)
+        return WeightedSum(weights, constant, None, model.kernel_, rows, sorts)
     solved = on_host(model.plan_.solve(weights, transposed=True))
-    return WeightedSum(solved, constant, model.plan_.raw)
+    return WeightedSum(solved, constant, model.plan_.raw, sorts=sorts)
 
 
 def check_numbers(model: Any) -> None:

@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
@@ -57,6 +58,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._fitting import forget
 from randkern._object_archive import DESCRIPTION, UnknownNodeError, dump, name_of
 from randkern._object_archive import load as load_objects
 from randkern._random import Stream
@@ -81,8 +83,7 @@ from randkern.models._gp_laplace import (
 )
 from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import NearestPosterior
-from randkern.models.cells import Cells, CellTree
-from randkern.models.logistic_cells import LogisticCells
+from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
 from randkern.optics._scattering import ScatteringMedium
@@ -94,6 +95,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.local import CellRidge
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
 from randkern.tabular.texts import TextEncoder, Words
@@ -151,11 +153,10 @@ _PARTS = (
     Stream,
     TableEncoder,
     TensorArray,
-    Cells,
     CellTree,
-    LogisticCells,
     Candidates,
     ColumnEffects,
+    CellRidge,
     ExactRidge,
     Member,
     TabularModel,
@@ -219,7 +220,13 @@ TRUSTED_TYPES = (
 # models of tables. Their states are arrays and parameters, as skops trusts them.
 _OWN_TYPES = _TYPES | {
     name_of(kind): kind
-    for kind in (OneHotEncoder, Pipeline, QuantileTransformer, StandardScaler)
+    for kind in (
+        DummyClassifier,
+        OneHotEncoder,
+        Pipeline,
+        QuantileTransformer,
+        StandardScaler,
+    )
 }
 
 
@@ -517,10 +524,14 @@ def _without_tensors(estimator: Any) -> Any:
 
 
 def _without_callbacks(estimator: Any) -> Any:
-    """Return the estimator without scikit-learn's callbacks: they watch one run."""
-    if hasattr(estimator, "_skl_callbacks"):
-        estimator = copy.copy(estimator)
-        del estimator._skl_callbacks
+    """Return the estimator without scikit-learn's callbacks: they watch one run.
+
+    A callback that saves the model meets those of the fit in progress.
+    """
+    estimator = copy.copy(estimator)
+    forget(
+        estimator, "_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx"
+    )
     return estimator
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from dataclasses import replace
 from numbers import Real
@@ -12,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing, forget
-from randkern._memory import check_memory, resolve_memory_limit
+from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
@@ -22,9 +21,7 @@ from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import (
-    SAME_SUMS,
     IterativeRidge,
-    sums_of_rows,
 )
 from randkern.models.left_out import merge_copies
 from randkern.models.memory import (
@@ -41,7 +38,6 @@ from randkern.models.normal_equations import (
 from randkern.solvers import (
     ITERATIVE,
     PCG,
-    Checkpoint,
     IterativeSolver,
 )
 
@@ -54,35 +50,33 @@ class KernelRidge(RidgeModel):
         # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", *ITERATIVE}), IterativeSolver],
-        "checkpoint": [str, os.PathLike, None],
+        "warm_start": ["boolean"],
     }
 
     _needs_sums_alone = True
     alpha: float
     solver: Any
-    checkpoint: Any
+    warm_start: bool
     _statistics: NormalEquations
 
     @abstractmethod
     def _error_of(self, Y: Array, predictions: Array, weight: Array) -> float:
         """Return the error of predictions, (n, k), for validation."""
 
-    def _begin(self) -> tuple[int | None, Stream]:
-        """Return the memory limit in bytes, if there is one, and the random stream.
+    def _last_weights(self) -> Array:
+        """Return the weights to continue from, (D, k) or (n, k), or None."""
+        name = "dual_coef_" if self.n_components is None else "coef_"
+        weights = getattr(self, name, None) if self.warm_start else None
+        if weights is None:
+            return None
+        if weights.ndim == 1:
+            return weights[:, None]
+        return weights if self.n_components is None else weights.T
 
-        For a resumed fit, those of the checkpoint: the limit determines how many rows
-        are cached in 16 bits, and so affects the weights to about 1e-5.
-        """
-        limit, stream = super()._begin()
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint)
-            checkpoint.check_writable()
-            saved = checkpoint.load_integers(["key", "memory"])
-            if limit is None and saved.get("memory"):
-                limit = resolve_memory_limit(saved["memory"])
-            if self.random_state is None and "key" in saved:
-                stream = Stream(saved["key"])
-        return limit, stream
+    def _stream(self) -> Stream:
+        if self.warm_start and self.random_state is None and hasattr(self, "_key"):
+            return Stream(self._key)
+        return super()._stream()
 
     def _validate_params(self) -> None:
         if isinstance(self.solver, str) and self.solver == "sgd":
@@ -95,19 +89,17 @@ class KernelRidge(RidgeModel):
         super()._validate_params()
 
     def _fit_rows(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array = None,
     ) -> None:
         """Fit weights to checked rows."""
         rows = self._shift_targets(rows)
-        if self._is_local:
-            if self.solver not in ("auto", "cholesky"):
-                raise ValueError(
-                    "features='local' supports solver='auto' and 'cholesky', got "
-                    f"solver={self.solver!r}; use solver='auto'."
-                )
-            self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
-        elif self._iterates(rows, limit):
-            self._fit_iteratively(rows, limit, stream, report)
+        if self._iterates(rows, limit):
+            self._fit_iteratively(rows, limit, stream, report, start)
         elif self._is_dual(rows):
             self._fit_gram(rows.as_arrays(), limit)
         else:
@@ -118,8 +110,9 @@ class KernelRidge(RidgeModel):
         self._check_primal_memory(rows, limit)
         statistics = rows.reduce(normal_equations_of, self._plan)
         solved = self._store_solution_of(statistics, overwrite=True)
-        sample = self._sample_left_out(rows)
-        residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
+        probed = self._probed(rows)
+        residuals = solved.left_out_residuals(self._plan, probed)
+        sample = probed.sample
         self._store_residuals(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
@@ -167,19 +160,16 @@ class KernelRidge(RidgeModel):
         return solver
 
     def _fit_iteratively(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array,
     ) -> None:
         """Solve for weights without forming a matrix."""
         if self.plan_ is None:
             self.X_fit_ = rows.as_arrays().X
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(
-                self.checkpoint,
-                attached={"key": np.uint64(self._key), "memory": np.int64(limit)},
-                identity={"sums": rows.reduce(sums_of_rows)},
-                tolerances={"sums": SAME_SUMS},
-            )
         report.begin(lambda value: self._fitted(*system.operator.weights_of(value)))
         ridge = IterativeRidge(
             self.kernel_,
@@ -192,8 +182,8 @@ class KernelRidge(RidgeModel):
             stream.child("solver"),
         )
         try:
-            system = ridge.system(rows, self._iterative_solver(), checkpoint)
-            solution = system.solve(report, checkpoint)
+            system = ridge.system(rows, self._iterative_solver())
+            solution = system.solve(report, start)
         finally:
             report.iterations_end()
         residuals = system.left_out_residuals(solution)
@@ -212,7 +202,9 @@ class KernelRidge(RidgeModel):
         "auto" does so if the direct system does not fit the memory limit, or takes
         twice the work: min(n, D) operations per entry of the features, against
         4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
-        labels, whose signs are right before their values are.
+        labels, whose signs are right before their values are. For landmarks it takes
+        six times as many, as their factor is solved with for every row, in double
+        precision.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -224,7 +216,10 @@ class KernelRidge(RidgeModel):
         if self.plan_ is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
-        return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
+        work = min(n, self.plan_.n_components)
+        if self.plan_.triangle is not None and not is_dual:
+            work *= 6
+        return work >= 2 * iterations * (4 * k + 60)
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
@@ -313,16 +308,9 @@ class KernelRidge(RidgeModel):
         self._store_solution_of(self._statistics, overwrite=False)
         return self
 
-    # Paths are stored as strings, as skops supports no others.
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if isinstance(state.get("checkpoint"), os.PathLike):
-            state["checkpoint"] = os.fspath(state["checkpoint"])
-        return state
-
     def _values(self, X: Any) -> Any:
         check_is_fitted(self)
-        solved = ("coef_", "dual_coef_", "cells_")
+        solved = ("coef_", "dual_coef_")
         if not any(hasattr(self, name) for name in solved):
             raise ValueError(
                 "partial_fit was called with solve=False; call solve() before "

@@ -9,10 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from randkern._fitting import all_or_nothing, forget, remember
-from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._sklearn import StrOptions
-from randkern._validation import Array, Rows, check_count
+from randkern._validation import Array, Rows
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -20,9 +18,8 @@ from randkern.data.columns import split_target
 from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram
-from randkern.models.left_out import SampledRows, sample_left_out
+from randkern.models.left_out import ProbedRows, SampledRows, sample_left_out
 from randkern.plan import evaluate
 from randkern.solvers import Solution
 
@@ -34,12 +31,10 @@ class RidgeModel(FeatureModel, ABC):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "features": [StrOptions({"random", "nystrom", "local"})],
         "fit_intercept": ["boolean"],
     }
 
     fit_intercept: bool
-    cells_: Cells
     solution_: Solution
     # Whether the targets are labels coded as ±1.
     _labelled: ClassVar[bool] = False
@@ -49,9 +44,14 @@ class RidgeModel(FeatureModel, ABC):
 
     @abstractmethod
     def _fit_rows(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array = None,
     ) -> None:
-        """Fit weights to checked rows."""
+        """Fit weights to checked rows, possibly continuing from earlier ones."""
 
     @abstractmethod
     def _store_residuals(
@@ -80,15 +80,13 @@ class RidgeModel(FeatureModel, ABC):
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
-            with their targets and weights; rows on several devices as
-            :class:`~randkern.DeviceRows`, and rows on the host to be processed on a
+            with their targets and weights, and rows on the host to be processed on a
             device as :class:`~randkern.DeviceBlocks`.
         y : array of shape (n,) or (n, n_targets)
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' squared errors: 1 each by default. Intervals and
-            probabilities depend on their ratios alone: a row of weight 2 counts as two
-            copies of it, which are left out together.
+            probabilities depend on their ratios alone.
         target : str, optional
             The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """
@@ -97,47 +95,23 @@ class RidgeModel(FeatureModel, ABC):
         self._fit(X, y, sample_weight)
         return self
 
-    def _begin(self) -> tuple[int | None, Stream]:
-        """Return the memory limit in bytes, if there is one, and the random stream."""
-        self._forget()
-        limit = self.memory_limit
-        if limit is not None:
-            limit = resolve_memory_limit(limit)
-        return limit, root_stream(self.random_state)
+    def _last_weights(self) -> Array:
+        """Return the weights to continue from, or None."""
+        return None
+
+    def _stream(self) -> Stream:
+        """Return the random stream of a fit."""
+        return root_stream(self.random_state)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit weights to targets of rows of any kind."""
         report = FitReport(self, X, y, sample_weight)
-        limit, stream = self._begin()
+        start, stream = self._last_weights(), self._stream()
+        self._forget()
         self._key = stream.key
         rows = self._read(X, y, sample_weight, stream)
-        self._fit_rows(rows, limit or self._memory_for(rows), stream, report)
+        self._fit_rows(rows, self._memory_for(rows), stream, report, start)
         report.end()
-
-    def _fit_cells(
-        self, rows: TrainingData, alphas: np.ndarray, limit: int, stream: Stream
-    ) -> Cells:
-        """Fit the exact kernel in cells of at most `n_components` rows."""
-        cell_rows = check_count("n_components", self.n_components)
-        rows = self._used_rows(rows)
-        self.cells_ = fit_cells(
-            self.kernel_,
-            rows,
-            alphas,
-            cell_rows,
-            self.fit_intercept,
-            limit,
-            stream.child("cells"),
-        )
-        self.X_fit_ = rows.X
-        shift = np.array(self._shift)
-        self.intercept_ = shift if self._many_targets else float(shift[0])
-        self.solution_ = self.cells_.solution
-        sample = self._sample_left_out(rows)
-        Y = sample.rows.Y
-        residuals = Y - self.cells_.left_out[sample.numbers]
-        self._store_residuals(sample.numbers, Y, residuals, sample.weight)
-        return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
         """Return whether the direct system has an equation per row."""
@@ -164,8 +138,16 @@ class RidgeModel(FeatureModel, ABC):
 
     def _sample_left_out(self, rows: TrainingData) -> SampledRows:
         """Return rows to leave out one at a time."""
-        generator = Stream(self._key).child("left out").generator()
-        return sample_left_out(rows, self._labelled, generator)
+        return sample_left_out(rows, self._labelled, self._left_out_generator)
+
+    def _probed(self, rows: TrainingData) -> ProbedRows:
+        """Return rows to leave out of normal equations that have been factorised."""
+        generator = self._left_out_generator
+        return ProbedRows.of(rows, self._labelled, generator, factorised=True)
+
+    @property
+    def _left_out_generator(self) -> np.random.Generator:
+        return Stream(self._key).child("left out").generator()
 
     def _gram(self, X: Rows) -> Any:
         """Return the upper triangle of the Gram matrix, exact or of features."""

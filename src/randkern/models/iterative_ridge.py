@@ -13,7 +13,6 @@ from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
@@ -23,7 +22,6 @@ from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
 from randkern.solvers import (
-    Checkpoint,
     IterativeSolver,
     Loss,
     Solution,
@@ -41,12 +39,6 @@ _FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
-# Rows per block of sums that identify rows, and their relative rounding errors.
-_SUMMED_ROWS = 4096
-SAME_SUMS = 1e-12
-_GOLDEN = (5**0.5 - 1) / 2
-# Number of rows on which a kernel is compared with that of a checkpoint.
-_PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -64,21 +56,35 @@ class System:
     # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
     companions: Array
+    companion_limit: float = 0.0
     loss: Loss | None = None
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
 
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        """Return the solution of the solver."""
+    def solve(self, callback: Callback, weights: Array = None) -> Solution:
+        """Return the solution of the solver, which may begin at earlier weights."""
+        start = None
+        if weights is not None:
+            if tuple(weights.shape) != tuple(self.rhs.shape):
+                raise ValueError(
+                    f"warm_start=True continues from weights of shape "
+                    f"{tuple(weights.shape)}, but this fit has weights of shape "
+                    f"{tuple(self.rhs.shape)}; use warm_start=False, or the numbers "
+                    "of components, rows and targets of the last fit."
+                )
+            start = self.operator.value_of(
+                ops_of(self.rhs).float64_like(weights, self.rhs)
+            )
         return self.solver.solve(
             self.solver.init(self.operator, self.alpha),
             self.rhs,
+            start=start,
             sizes=self.sizes,
             loss=self.loss,
             validate=self.validate,
             callback=callback,
-            checkpoint=checkpoint,
             companions=self.companions,
+            companion_limit=self.companion_limit,
         )
 
     def left_out_residuals(self, solution: Solution) -> Array:
@@ -88,10 +94,9 @@ class System:
         """
         if solution.companions is None:
             return None
-        weights, intercept = self.operator.weights_of(solution.value)
-        values = self.operator.values_of(weights, self.probed.sample.rows.X)
-        probes = self.operator.fitted_probes(self.probed, solution.companions)
-        return self.probed.left_out_residuals(values + intercept, probes)
+        return self.operator.left_out_residuals(
+            self.probed, solution.value, solution.companions
+        )
 
 
 @dataclass(frozen=True)
@@ -118,17 +123,16 @@ class IterativeRidge:
         self,
         rows: TrainingData,
         solver: IterativeSolver,
-        checkpoint: Checkpoint | None,
     ) -> System:
         """Return the system that the solver takes."""
         if self.plan is None:
-            return self._dual_system(rows.as_arrays(), solver, checkpoint)
+            return self._dual_system(rows.as_arrays(), solver)
         return self._primal_system(rows, self.plan, solver)
 
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        return ProbedRows.of(rows, self.labelled, generator)
+        return ProbedRows.of(rows, self.labelled, generator, factorised=False)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
@@ -159,7 +163,6 @@ class IterativeRidge:
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread,
-            cap=_loss_cap(statistics, center),
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
@@ -170,6 +173,7 @@ class IterativeRidge:
             rhs,
             probed,
             companions=operator.probes(probed),
+            companion_limit=1.0,  # their trace is the mean leverage
             loss=loss,
         )
         if block is None:
@@ -183,9 +187,7 @@ class IterativeRidge:
 
         return replace(system, validate=error)
 
-    def _dual_system(
-        self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
-    ) -> System:
+    def _dual_system(self, rows: ArrayRows, solver: IterativeSolver) -> System:
         """Return the dual system of the exact kernel.
 
         The residual r of the dual system bounds the difference of predictions at the
@@ -197,7 +199,8 @@ class IterativeRidge:
                 "(n_components=None); set tol instead."
             )
         statistics = rows.survey()
-        sizes = _loss_cap(statistics, self.fit_intercept)
+        moments = statistics.moments
+        sizes = moments.squares if self.fit_intercept else moments.all_squares
         if solver.tol is None:
             solver = copy.copy(solver)
             solver.tol = _DUAL_TOL_OF_LABELS if self.labelled else _DUAL_TOL
@@ -208,11 +211,6 @@ class IterativeRidge:
         operator = KernelOperator(
             self.kernel, rows, self.stream, spare, center=self.fit_intercept
         )
-        if checkpoint is not None:
-            # The right-hand side does not depend on the kernel.
-            probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
-            gram = self.kernel._gram(probe, None)
-            checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
         return System(
             solver,
@@ -223,34 +221,6 @@ class IterativeRidge:
             companions=operator.probes(probed),
             sizes=np.sqrt(sizes),
         )
-
-
-def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
-    """Return the loss of W = 0, (k,), without rows of enormous weight."""
-    usual = statistics.spread if center else statistics.loss_of_zero
-    every = statistics.moments.squares if center else statistics.moments.all_squares
-    return np.where(usual > 0, usual, every)
-
-
-def sums_of_rows(rows: TrainingData) -> np.ndarray:
-    """Return sums by which a checkpoint knows its rows, (2, d + k).
-
-    In the first row columns and weighted targets are summed with factors between 1 and
-    2, another one for each row, and in the second row their sizes: if a single value
-    changes, the first sum does, unless the value is far smaller than all others.
-    """
-    total: Any = 0.0
-    for block in rows.blocks(_SUMMED_ROWS):
-        ops = ops_of(block.X)
-        Y, weight = block.targets()
-        numbers = np.arange(block.rows.start, block.rows.stop)
-        factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
-        X = ops.as_float64(block.X)
-        Y = Y * weight[:, None]
-        sums = ops.hstack([factors @ X, factors @ Y])
-        sizes = ops.hstack([ops.float64_ones(len(Y), Y) @ abs(part) for part in (X, Y)])
-        total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])
-    return total
 
 
 def _dual_solver(

@@ -100,11 +100,9 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -114,12 +112,10 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed, and ends with the same weights.
-        It is removed at the end. A direct solver writes none. If it cannot be written,
-        the fit raises :class:`~randkern.exceptions.CheckpointError` at the start, and
-        warns later.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit, for instance
+        of a model that a callback has saved. Without a seed, features are drawn as in
+        that fit. Weights of another kernel or penalty are a worse start, or none.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.
@@ -134,10 +130,6 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         Weights of the features.
     dual_coef_ : ndarray of shape (n,) or (n, n_targets)
         Weights of the rows ``X_fit_``, for the exact kernel.
-    cells_ : Cells
-        The fits of ``features="local"``: for each cell its ``rows``, their weights
-        ``dual``, and its penalty, among ``alphas``; and ``left_out``, the predictions
-        (n, k) for each row by fits without it, before ``intercept_`` is added.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
         The result of the linear solve, with its residual and named outcome.
@@ -169,7 +161,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         fourier: str = "pair",
         fit_intercept: bool = False,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -181,7 +173,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)
@@ -247,11 +239,9 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -263,9 +253,8 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed. It is removed at the end.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -277,7 +266,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         `predict_proba`: they minimise the log loss on at most 500 rows, each left out
         of the fit. `predict` follows `decision_function`, so that near a boundary the
         most probable class may be another one.
-    kernel_, plan_, coef_, dual_coef_, cells_, intercept_, solution_
+    kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
         the fits of cells, the intercept, and the result of the solve.
 
@@ -309,7 +298,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -322,7 +311,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)

@@ -12,7 +12,6 @@ from randkern.solvers.cholesky import (
 )
 from randkern.solvers.iteration import (
     Callback,
-    Checkpoint,
     IterativeSolver,
     Outcome,
     Progress,
@@ -26,7 +25,6 @@ __all__ = [
     "ITERATIVE",
     "PCG",
     "Callback",
-    "Checkpoint",
     "Cholesky",
     "CholeskyState",
     "IterativeSolver",
