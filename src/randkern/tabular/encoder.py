@@ -496,7 +496,8 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     if weight is None:
         return np.arange(len(X))
     are_integers = np.array_equal(weight, np.round(weight))
-    if not are_integers or weight.sum() > _MAX_REPEATED:
+    are_few = weight.max() <= _MAX_REPEATED and weight.sum() <= _MAX_REPEATED
+    if not (are_integers and are_few):
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.
