@@ -82,7 +82,7 @@ from randkern.models._gp_laplace import (
     StudentT,
 )
 from randkern.models._gp_model import Reach
-from randkern.models._gp_neighbors import NearestPosterior
+from randkern.models._gp_neighbors import Deviations, NearestPosterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -156,6 +156,7 @@ _PARTS = (
     CellTree,
     Candidates,
     ColumnEffects,
+    Deviations,
     CellRidge,
     ExactRidge,
     Member,
