@@ -110,8 +110,9 @@ class KernelRidge(RidgeModel):
         self._check_primal_memory(rows, limit)
         statistics = rows.reduce(normal_equations_of, self._plan)
         solved = self._store_solution_of(statistics, overwrite=True)
-        sample = self._sample_left_out(rows)
-        residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
+        probed = self._probed(rows)
+        residuals = solved.left_out_residuals(self._plan, probed)
+        sample = probed.sample
         self._store_residuals(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
@@ -201,7 +202,9 @@ class KernelRidge(RidgeModel):
         "auto" does so if the direct system does not fit the memory limit, or takes
         twice the work: min(n, D) operations per entry of the features, against
         4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
-        labels, whose signs are right before their values are.
+        labels, whose signs are right before their values are. For landmarks it takes
+        six times as many, as their factor is solved with for every row, in double
+        precision.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -213,7 +216,10 @@ class KernelRidge(RidgeModel):
         if self.plan_ is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
-        return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
+        work = min(n, self.plan_.n_components)
+        if self.plan_.triangle is not None and not is_dual:
+            work *= 6
+        return work >= 2 * iterations * (4 * k + 60)
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)

@@ -122,7 +122,15 @@ class _ChoosesAlpha(RidgeModel):
         self, search: PrimalSearch | DualSearch, rows: ArrayRows
     ) -> tuple[Solution, Any]:
         """Return weights and intercepts at the best penalty."""
-        merged = merge_copies(rows) if isinstance(search, DualSearch) else None
+        if isinstance(search, PrimalSearch):
+            probed = self._probed(rows)
+            sample = probed.sample
+            solution, intercept, residuals = search.solve(self.alpha_, probed)
+            self._store_residuals(
+                sample.numbers, sample.rows.Y, residuals, sample.weight
+            )
+            return solution, intercept
+        merged = merge_copies(rows)
         if merged is not None:  # leaving out all copies is exact if they are one row
             rows = merged.rows
             gram = self._gram(rows.X)
