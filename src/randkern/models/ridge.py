@@ -270,8 +270,8 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     temperature_, calibration_offset_ : float, float or ndarray of shape (n_classes,)
         ``decision_function(X) / temperature_ + calibration_offset_`` are the logits of
         `predict_proba`: they minimise the log loss on a twentieth of the rows (from 500
-        to 5,000), each left out of the fit. `predict` follows `decision_function`, so that near a boundary the
-        most probable class may be another one.
+        to 5,000), each left out of the fit. `predict` follows `decision_function`, so
+        that near a boundary the most probable class may be another one.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
         the intercept, and the result of the solve.
