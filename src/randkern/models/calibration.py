@@ -365,8 +365,8 @@ class LeaveOneOutIntervals:
 
         Jackknife intervals: predictions minus and plus a quantile of the absolute
         residuals of a twentieth of the rows (from 500 to 5,000), left out one at a
-        time, in which rows count by their weights. The coverage is asymptotically correct for fits that a single row
-        hardly changes.
+        time, in which rows count by their weights. The coverage is asymptotically
+        correct for fits that a single row hardly changes.
 
         Parameters
         ----------
