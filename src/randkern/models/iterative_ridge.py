@@ -56,6 +56,7 @@ class System:
     # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
     companions: Array
+    companion_limit: float = 0.0
     loss: Loss | None = None
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
@@ -83,6 +84,7 @@ class System:
             validate=self.validate,
             callback=callback,
             companions=self.companions,
+            companion_limit=self.companion_limit,
         )
 
     def left_out_residuals(self, solution: Solution) -> Array:
@@ -92,10 +94,9 @@ class System:
         """
         if solution.companions is None:
             return None
-        weights, intercept = self.operator.weights_of(solution.value)
-        values = self.operator.values_of(weights, self.probed.sample.rows.X)
-        probes = self.operator.fitted_probes(self.probed, solution.companions)
-        return self.probed.left_out_residuals(values + intercept, probes)
+        return self.operator.left_out_residuals(
+            self.probed, solution.value, solution.companions
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class IterativeRidge:
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        return ProbedRows.of(rows, self.labelled, generator)
+        return ProbedRows.of(rows, self.labelled, generator, factorised=False)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
@@ -172,6 +173,7 @@ class IterativeRidge:
             rhs,
             probed,
             companions=operator.probes(probed),
+            companion_limit=1.0,  # their trace is the mean leverage
             loss=loss,
         )
         if block is None:
