@@ -24,7 +24,7 @@ that their sum is 0, and the best intercept of their weights is a quantile of th
 residuals. The gap is that of these.
 
 **The size of an objective** is ½‖w‖² and the losses of rows, each counted as at most
-`_CAP` times the largest of most targets: gaps relative to the objective itself leave
+`_CAP` times the usual distance of targets: gaps relative to the objective itself leave
 all other rows unfitted where one target is enormous.
 """
 
@@ -38,9 +38,9 @@ from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import combined, longest_row, scores_of
 
 # Losses count in the size of an objective up to this multiple of the scale of targets:
-# the quantile of their distances from the best constant.
-_CAP = 5.0
-_SCALE_QUANTILE = 0.9
+# the median of their non-zero distances from the best constant.
+_CAP = 10.0
+_SCALE_QUANTILE = 0.5
 # Dual variables up to this size can be squared and summed.
 _MAX_COST = 1e100
 # A sum of dual variables is 0 below this share of the sum of their sizes.
