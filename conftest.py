@@ -56,7 +56,6 @@ collect_ignore_glob = (
     if importlib.util.find_spec("torch")
     else [
         "src/randkern/backend/torch_*.py",
-        "src/randkern/backend/triton_*.py",
         "src/randkern/data/devices.py",
         "src/randkern/deployment.py",
         "src/randkern/torch.py",
@@ -154,6 +153,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "timeout"
         ):
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT))
+
+
+def pytest_report_header() -> str:
+    """Name the kernels of BLAS that were loaded, which depend on the processor."""
+    import scipy.linalg  # noqa: F401  (it has a library of its own)
+    from threadpoolctl import threadpool_info
+
+    kernels = {
+        f"{pool['internal_api']} {pool.get('architecture', '')}, "
+        f"{pool['num_threads']} threads"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    return "BLAS: " + "; ".join(sorted(kernels))
 
 
 # -- skips ---------------------------------------------------------------------------

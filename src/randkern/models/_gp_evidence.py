@@ -160,6 +160,19 @@ class Basis:
             return K
         return ops_of(X).algebra.triangular_solve(self.triangle, K.T).T
 
+    def omitted_variance(self, X: Rows, Z: np.ndarray) -> Any:
+        """Return the variance to add to that of combinations of values Z at rows.
+
+        k(x, x) − φ(x)·φ(x) for landmarks and pivots, 0 for random features, and that of
+        the prior for kernel values, whose combinations reduce it.
+        """
+        if self.plan is None and self.triangle is None:
+            return self.kernel._diag(X)
+        if self.plan is not None and self.plan.triangle is None:
+            return 0.0
+        omitted = self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)
+        return omitted.clip(0.0)
+
 
 @dataclass(frozen=True)
 class WeightPosterior:

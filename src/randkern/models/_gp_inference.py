@@ -35,10 +35,15 @@ from randkern.models._gp_laplace import (
     LaplaceEvidence,
     LaplacePosterior,
     Likelihood,
+    StudentT,
     likelihood_of,
     softmax_posteriors,
 )
-from randkern.models._gp_neighbors import NearestEvidence, NearestPosterior
+from randkern.models._gp_neighbors import (
+    NearestEvidence,
+    NearestPosterior,
+    merged,
+)
 from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import (
@@ -83,6 +88,11 @@ class Inference(ABC):
     scale_range: float
     # The likelihood of Laplace's approximation, row by row; None for others.
     likelihood: Likelihood | None = None
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether some targets may be far from f."""
+        return isinstance(self.likelihood, StudentT)
 
     @abstractmethod
     def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
@@ -215,15 +225,17 @@ class Nearest(Conjugate):
     def posteriors(
         self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Posteriors:
+        places, deviations = merged(sample, self.precisions)
         posterior = NearestPosterior(
             basis.kernel,
-            sample.X,
-            sample.Y,
-            sample.weight,
+            places.X,
+            places.Y,
+            places.weight,
             self.noise,
             self.precisions,
             self.n_neighbors,
             self.stream,
+            deviations,
         )
         return Posteriors([posterior])
 

@@ -23,7 +23,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks, DeviceRows, row_blocks
+from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -68,7 +68,8 @@ def add_mean_function(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) ->
     """Return a kernel plus v h(x)·h(y), with h = 1, or 1 and the columns.
 
     Targets of `rows` are in units of the fit; v also depends on the sizes of the
-    columns of `X`, some of the rows.
+    columns of `X`, some of the rows. They are centred: a column far from 0 would leave
+    no digits for the others and the constant.
     """
     if mean == "zero":
         return kernel
@@ -76,13 +77,17 @@ def add_mean_function(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) ->
     square = float(survey.moments.all_squares.mean()) / survey.weight_sum
     v: float = _VAGUE * (square or 1.0)
     columns: Any = []
+    center = None
     if mean == "linear":
         ops = ops_of(X)
-        sizes = ops.to_host((ops.as_float64(ops.densified(X)) ** 2).mean(axis=0))
+        X = ops.as_float64(ops.densified(X))
+        center = X.mean(axis=0)
+        sizes = ops.to_host(((X - center) ** 2).mean(axis=0))
+        center = ops.to_host(center)
         smallest = min([1.0, *sizes[sizes > 0]])
         v /= max(smallest, (1.0 + float(sizes.sum())) / _LARGEST_RATIO)
         columns = None
-    return kernel + v * Linear(1.0, columns=columns)
+    return kernel + v * Linear(1.0, columns=columns, center=center)
 
 
 def units_of(
@@ -114,7 +119,11 @@ def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray
     """Return medians of targets, and standard deviations from median deviations."""
     n = rows.n_rows
     drawn = stream.generator().choice(n, min(n, _MEDIAN_ROWS), replace=False)
-    sample = rows.take(np.sort(drawn))
+    return _robust(rows.take(np.sort(drawn)))
+
+
+def _robust(sample: ArrayRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians of targets, and standard deviations from median deviations."""
     to_host = ops_of(sample.Y).to_host
     Y = to_host(sample.Y)
     if sample.weight is not None and to_host(sample.weight).any():
@@ -287,6 +296,21 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     return partial(predict_by_features, plan, ops_of(rows).float64_like(drawn, rows))
 
 
+def _target_squares(rows: ArrayRows, has_outliers: bool) -> tuple[float, float]:
+    """Return the mean square of targets, and their variance, of all columns.
+
+    If they may have outliers, those of a normal distribution with their median and
+    median deviation.
+    """
+    if has_outliers:
+        medians, deviations = _robust(rows)
+        spread = float((deviations**2).mean())
+        return spread + float((medians**2).mean()), spread
+    survey = rows.survey()
+    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+    return square, float(survey.target_squares.mean()) / survey.weight_sum
+
+
 class GaussianProcess(FeatureModel):
     """A model whose hyperparameters maximise a log marginal likelihood."""
 
@@ -412,7 +436,7 @@ class GaussianProcess(FeatureModel):
                 return tuple(back(part, rows) for part in values)
             return back(values, rows)
 
-        moves = isinstance(X, (DeviceBlocks, DeviceRows))
+        moves = isinstance(X, DeviceBlocks)
         return mapped_rows(method, X, on_its_device if moves else function, width)
 
     def _moments(self, X: Rows) -> tuple[Any, Any]:
@@ -545,9 +569,7 @@ class GaussianProcess(FeatureModel):
         """Return where learning starts, its bounds, and the size of the targets."""
         square = spread = level = 1.0  # for labels
         if "noise" in names:
-            survey = sample.survey()
-            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
-            spread = float(survey.target_squares.mean()) / survey.weight_sum
+            square, spread = _target_squares(sample, self._inference.has_outliers)
             variance = float(self._process_kernel._diag(sample.X).mean())
             level = square / (variance + math.exp(theta[names.index("noise")]))
         held = dict.fromkeys(set(_OF_MEAN.values()).intersection(names), "fixed")

@@ -19,7 +19,7 @@ from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram
-from randkern.models.left_out import SampledRows, sample_left_out
+from randkern.models.left_out import ProbedRows, SampledRows, sample_left_out
 from randkern.plan import evaluate
 from randkern.solvers import Solution
 
@@ -80,15 +80,13 @@ class RidgeModel(FeatureModel, ABC):
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
-            with their targets and weights; rows on several devices as
-            :class:`~randkern.DeviceRows`, and rows on the host to be processed on a
+            with their targets and weights, and rows on the host to be processed on a
             device as :class:`~randkern.DeviceBlocks`.
         y : array of shape (n,) or (n, n_targets)
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' squared errors: 1 each by default. Intervals and
-            probabilities depend on their ratios alone: a row of weight 2 counts as two
-            copies of it, which are left out together.
+            probabilities depend on their ratios alone.
         target : str, optional
             The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """
@@ -140,8 +138,16 @@ class RidgeModel(FeatureModel, ABC):
 
     def _sample_left_out(self, rows: TrainingData) -> SampledRows:
         """Return rows to leave out one at a time."""
-        generator = Stream(self._key).child("left out").generator()
-        return sample_left_out(rows, self._labelled, generator)
+        return sample_left_out(rows, self._labelled, self._left_out_generator)
+
+    def _probed(self, rows: TrainingData) -> ProbedRows:
+        """Return rows to leave out of normal equations that have been factorised."""
+        generator = self._left_out_generator
+        return ProbedRows.of(rows, self._labelled, generator, factorised=True)
+
+    @property
+    def _left_out_generator(self) -> np.random.Generator:
+        return Stream(self._key).child("left out").generator()
 
     def _gram(self, X: Rows) -> Any:
         """Return the upper triangle of the Gram matrix, exact or of features."""

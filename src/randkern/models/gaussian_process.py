@@ -213,14 +213,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     near it), exact for k ≥ n − 1 (Vecchia 1988; Datta et al. 2016); hyperparameters are
     learned from 2,000 of its terms, with neighbours by the given lengthscales, in place
     of the second and third likelihood above. Joint distributions of new rows
-    (`return_cov`, `sample_y`, `sample_paths`) need ``n_neighbors=None``.
+    (`return_cov`, `sample_y`, `sample_paths`) need ``n_neighbors=None``. Rows at one
+    place are one neighbour, with the mean of their targets. If the k nearest places are
+    much closer to each other than to all others, as in a dense cluster, a prediction
+    knows of these alone: increase k, or use landmarks.
 
     A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
     (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
-    on no columns for a constant. v is not learned: it is 10⁴ times the mean square of
-    the targets, divided by that of the smallest column, so that predictions are those
-    of generalised least squares to about 10⁻³. Scale columns of very different sizes,
-    and with ``mean="zero"`` centre targets far from 0 (`normalize_y`).
+    about the means of the columns, or on no columns for a constant. v is not learned:
+    it is 10⁴ times the mean square of the targets, divided by the variance of the
+    smallest column, so that predictions are those of generalised least squares to about
+    10⁻³. Scale columns of very different sizes, and with ``mean="zero"`` centre targets
+    far from 0 (`normalize_y`).
 
     Several targets share the hyperparameters and are independent;
     :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own. ``kernel *
@@ -338,7 +342,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
             with their targets and weights; Dask collections are summed on their
-            workers, and :class:`~randkern.DeviceRows` on their devices.
+            workers.
         y : array of shape (n,) or (n, n_targets)
             Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional

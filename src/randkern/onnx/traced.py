@@ -438,6 +438,11 @@ def _relu(rho: Any) -> Any:
     return (root + (math.pi - np.arccos(rho)) * rho) * (1 / math.pi)
 
 
+def _step(rho: Any) -> Any:
+    """Return the dual activation of a step."""
+    return 1.0 - np.arccos(rho.clip(-1.0, 1.0)) / math.pi
+
+
 def _normal_probability(values: Any) -> Any:
     """Return the normal distribution function, to about 1e-13."""
     values = values.clip(min=-_FARTHEST, max=_FARTHEST)
@@ -547,7 +552,9 @@ class TracedOps(ArrayOps):
         column_products=lambda a, b: (a * b).sum(axis=0),
     )
     duals = _Named(
-        relu=_relu, power_series=lambda series, rho, owner: polynomial(series, rho)
+        relu=_relu,
+        step=_step,
+        power_series=lambda series, rho, owner: polynomial(series, rho),
     )
     hadamard = SimpleNamespace(StructuredRows=_StructuredRows)
 
