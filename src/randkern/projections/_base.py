@@ -353,11 +353,6 @@ class Projection(ABC):
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         return state | {"_cache": {}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "law" in state:  # its name in files of earlier versions
-            state["distribution"] = state.pop("law")
-        vars(self).update(state)
-
     def cached(self, like: Array, make: Callable[[], Any]) -> Any:
         """Return the cached value of `make` for arrays like this one.
 
