@@ -81,7 +81,6 @@ from randkern.models._gp_laplace import (
     Poisson,
     StudentT,
 )
-from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import Deviations, NearestPosterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
@@ -145,7 +144,6 @@ _PARTS = (
     NormalEquations,
     Plan,
     Poisson,
-    Reach,
     RowPosterior,
     ScatteringMedium,
     StudentT,
