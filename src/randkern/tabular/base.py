@@ -43,8 +43,6 @@ from randkern.tabular.work import Stage, Work, text_seconds
 _MIN_WEIGHT = 1e-100
 # The most rows that a search uses.
 _MAX_SEARCHED = 10_000
-# The share of the time limit that importances may take when they are first read.
-_IMPORTANCES_SHARE = 0.1
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -185,7 +183,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         learning: Learning,
         parts: list[tuple[float, Trial]],
         stream: Stream,
-        is_stopped: bool,
     ) -> None:
         """Store what importances are computed from.
 
@@ -204,11 +201,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             parts,
             {name: learning.codes[name][positions] for name in names},
             {name: learning.encoders[name].columns_ for name in names},
-            {name: learning.encoders[name].blocks_ for name in names},
             learning.table.Y[shown],
             learning.table.weight[shown],
-            is_labels=is_noisy(self._loss),
-            seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
             seed=int(stream.child("importances").generator().integers(2**31)),
             folds=None if folds is None else folds.take(shown),
         )
