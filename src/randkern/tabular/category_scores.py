@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from randkern._random import Stream
 from randkern._sklearn import safe_indexing
@@ -20,6 +20,7 @@ from randkern.tabular.leave_one_out import inverse
 from randkern.tabular.target_encoding import (
     Splits,
     TargetEncoding,
+    best_ridge,
     codes_of_targets,
 )
 from randkern.tabular.work import (
@@ -38,10 +39,8 @@ _MAX_PLAIN_LEVELS, _MAX_SCORES = 12, 50
 # two penalties.
 _MIN_ROWS, _MAX_ROWS, _SHARE = 300, 1500, 0.2
 _SPREAD, _PENALTIES = 3.0, (1.0, 0.1)
-# Rows by which the effect of a level is shrunk to zero; the best is chosen. How often
-# the effects of each column are computed anew, from what the others leave.
+# Rows by which the effect of a level is shrunk to zero; the best is chosen.
 _SHRINKAGES = (0.3, 3.0, 30.0)
-_SWEEPS = 10
 
 
 def scored_columns(
@@ -171,13 +170,12 @@ class CategoryScores(TargetEncoding):
 
     The effects :math:`b_{jl}` of the levels of all columns together minimise
 
-    .. math:: \sum_i w_i \Big(y_i - \bar y - \sum_j b_{j l_{ij}}\Big)^2
+    .. math:: \sum_i w_i \Big(y_i - c - \sum_j b_{j l_{ij}}\Big)^2
         + \lambda \sum_{jl} b_{jl}^2
 
     for targets :math:`y_i` of weights :math:`w_i` with mean 1, so that what one column
     explains is no noise in the effects of the others. The score of a level is
-    :math:`\bar y + b_{jl}`: with a single column, the mean of the level, shrunk to that
-    of all rows. Levels that are unknown or have a single row have the effect 0.
+    :math:`c + b_{jl}`. Levels that are unknown or have a single row have the effect 0.
     :math:`\lambda` is the one of 0.3, 3 and 30 with the smallest squared error of rows
     left out. See :class:`~randkern.tabular.target_encoding.TargetEncoding` for
     parameters and methods.
@@ -213,26 +211,34 @@ class CategoryScores(TargetEncoding):
     ) -> list[np.ndarray]:
         values = [objects_of(X[name]) for name in self.columns]
         self.levels_ = [_levels(column) for column in values]
-        sizes = [len(levels) + 1 for levels in self.levels_]
         codes = np.array(list(map(_codes, values, self.levels_)))
-        tried = []
-        for shrinkage in _SHRINKAGES:
-            mean = np.average(Y, axis=0, weights=weight)
-            scores = np.tile(mean, (len(codes), len(Y), 1))
-            predicted = np.tile(mean, (len(Y), 1))
-            for known, held in splits:
-                learned = _scores(
-                    codes[:, known], sizes, Y[known], weight[known], shrinkage
-                )
-                predicted[held] = learned[0][-1]
-                for out, code, score in zip(scores, codes, learned, strict=True):
-                    out[held] = score[code[held]]
-                    predicted[held] += out[held] - score[-1]
-            error = float((weight @ (Y - predicted) ** 2).sum())
-            tried.append((error, shrinkage, scores))
-        _, shrinkage, scores = min(tried, key=itemgetter(0))
-        self.scores_ = _scores(codes, sizes, Y, weight, shrinkage)
-        return list(scores)
+        Z = self._indicators(codes)
+        ridge, without = best_ridge(Z, Y, weight, splits, _SHRINKAGES)
+        self.scores_ = self._scores_of(ridge)
+        mean = np.average(Y, axis=0, weights=weight)
+        left_out = [np.tile(mean, (len(Y), 1)) for _ in self.columns]
+        for fit, (_, held) in zip(without, splits, strict=True):
+            parts = zip(left_out, codes, self._scores_of(fit), strict=True)
+            for out, code, scores in parts:
+                out[held] = scores[code[held]]
+        return left_out
+
+    def _indicators(self, codes: np.ndarray) -> Any:
+        """Return the indicators of all known levels, a sparse matrix."""
+        sizes = np.array([len(levels) for levels in self.levels_])
+        first = sizes.cumsum() - sizes
+        column, row = np.nonzero(codes < sizes[:, None])
+        entries = np.ones(len(row)), (row, first[column] + codes[column, row])
+        return sparse.csr_array(entries, shape=(codes.shape[1], sizes.sum()))
+
+    def _scores_of(self, ridge: Any) -> list[np.ndarray]:
+        """Return the scores of the levels of each column, and of others, (size, k)."""
+        effects = np.atleast_2d(ridge.coef_).T
+        ends = np.cumsum([len(levels) for levels in self.levels_])[:-1]
+        return [
+            ridge.intercept_ + np.vstack([part, 0.0 * effects[:1]])
+            for part in np.split(effects, ends)
+        ]
 
     def _scores(self, X: Any) -> list[np.ndarray]:
         parts = zip(self.columns, self.levels_, self.scores_, strict=True)
@@ -260,29 +266,3 @@ def _codes(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return the position of each value among the levels, which others follow."""
     place = {level: at for at, level in enumerate(levels.tolist())}
     return np.array([place.get(value, len(levels)) for value in values.tolist()], int)
-
-
-def _scores(
-    codes: np.ndarray,
-    sizes: list[int],
-    Y: np.ndarray,
-    weight: np.ndarray,
-    shrinkage: float,
-) -> list[np.ndarray]:
-    """Return the scores of the levels of each column, and of others, (size, k).
-
-    Effects of one column at a time minimise the penalised squares that are left
-    (backfitting: Hastie & Tibshirani 1990, "Generalized additive models").
-    """
-    k, mean = Y.shape[1], np.average(Y, axis=0, weights=weight)
-    left = Y - mean
-    effects = [np.zeros((size, k)) for size in sizes]
-    counts = [np.bincount(c, weight, s) for c, s in zip(codes, sizes, strict=True)]
-    for _ in range(_SWEEPS if len(codes) > 1 else 1):
-        for code, count, effect in zip(codes, counts, effects, strict=True):
-            left += effect[code]
-            sums = [np.bincount(code, weight * y, len(count)) for y in left.T]
-            effect[:] = np.stack(sums, axis=1) / (count + shrinkage)[:, None]
-            effect[-1] = 0.0
-            left -= effect[code]
-    return [mean + effect for effect in effects]
