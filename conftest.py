@@ -91,7 +91,7 @@ def whole_reports():
     """Reports of commands with all figures, however slow the machine is."""
     with pytest.MonkeyPatch.context() as patched:
         if importlib.util.find_spec("typer") is not None:
-            patched.setattr("randkern.study.deadline.Deadline.left", 100.0)
+            patched.setattr("randkern.reporting.deadline.Deadline.left", 100.0)
         yield
 
 

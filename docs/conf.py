@@ -66,6 +66,13 @@ html_theme_options = {
     "navigation_with_keys": False,
     "header_links_before_dropdown": 8,
     "navbar_persistent": ["search-button"],  # a field has no room beside the links
+    "icon_links": [
+        {
+            "name": "Repository",
+            "url": "https://github.com/randkern/randkern",
+            "icon": "fa-brands fa-github",
+        }
+    ],
 }
 html_search_scorer = str(HERE / "scorer.js")
 html_static_path, html_css_files = ["_static"], ["randkern.css"]

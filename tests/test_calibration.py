@@ -198,28 +198,6 @@ def test_models_of_batches_say_why_they_are_not_calibrated(rng):
         regressor.predict_interval(X)
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_streams_in_a_random_order_leave_out_the_same_rows(labelled, rng):
-    """600,000 bytes of rows, of which a pool for batches holds some."""
-    X, y = data(rng, 20_000, 2)
-    y = np.where(rng.random(len(y)) < 0.1, 1 - y, y)
-    options = {"n_components": 11, "random_state": 0}
-    model = rk.KernelRidgeClassifier if labelled else rk.KernelRidgeRegressor
-    blocks = [(X[i : i + 3000], y[i : i + 3000]) for i in range(0, len(X), 3000)]
-    streamed = model(solver="sgd", memory_limit=10**6, **options)
-    streamed.fit(rk.RowBlocks(blocks), y=None)
-    exact = model(solver="cholesky", **options).fit(X, y)
-    if labelled:
-        found, expected = streamed.predict_proba(X), exact.predict_proba(X)
-        np.testing.assert_allclose(found, expected, atol=0.1)
-        assert log_loss(y, found) < 1.03 * log_loss(y, expected)
-    else:
-        width, expected = (
-            np.ptp(fit.predict_interval(X[:1])) for fit in (streamed, exact)
-        )
-        assert abs(width - expected) < 0.05 * expected
-
-
 def test_sparse_and_single_rows(rng):
     X, y = data(rng, 60, 2)
     X = np.round(X)
@@ -243,7 +221,7 @@ def test_rows_are_drawn_by_the_seed(rng, few):
     assert left_out.MAX_LEFT_OUT == 9
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_only_ratios_of_weights_matter(solver):
     """Equal weights, and a penalty in proportion, change nothing."""
     rng = np.random.default_rng(6)
@@ -265,12 +243,10 @@ def test_only_ratios_of_weights_matter(solver):
     assert abs(covered[0] - 0.9) < 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 @pytest.mark.parametrize("n_components", [50, None])
 def test_rows_of_negligible_weight_do_not_widen_intervals(solver, n_components):
     """A third of the rows has 20 times the noise, and the weight 1e-6."""
-    if n_components is None and solver == "sgd":
-        return
     rng = np.random.default_rng(7)
     X = rng.uniform(-2, 2, size=(3600, 2))
     noise = np.where(np.arange(3600) % 3 == 0, 6.0, 0.3)
@@ -294,8 +270,7 @@ KINDS = {
 SOLVED = [
     (features, solver)
     for features in ("random", "nystrom", "exact")
-    for solver in ("cholesky", "pcg", "sgd")
-    if (features, solver) != ("exact", "sgd")
+    for solver in ("cholesky", "pcg")
 ]
 
 
@@ -337,7 +312,7 @@ def test_every_solver_has_intervals_and_probabilities(
     np.testing.assert_allclose(np.log(P), model.predict_log_proba(X[n:]), atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_rare_classes_have_their_rate(solver):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(24_000, 4))

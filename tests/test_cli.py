@@ -158,7 +158,7 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
     mixed_table["rings"] = np.arange(80) % 16
     path = tmp_path / "shells.csv"
     mixed_table.to_csv(path, index=False)
-    for command in ("compare", "tune"):
+    for command in ("compare",):
         result = run(
             *(app, command, "--data", path, "--target", "rings", "--out", tmp_path),
             *("--kernels", "linear", "--n-components", "3"),
@@ -178,9 +178,8 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
     assert "because" not in result.output
 
 
-@pytest.mark.parametrize("command", ["compare", "tune"])
 def test_rows_of_another_file_validate_and_the_best_is_saved(
-    app, tmp_path, mixed_table, command
+    app, tmp_path, mixed_table
 ):
     pandas = pytest.importorskip("pandas")
     train, test, saved = (tmp_path / name for name in ("a.csv", "b.csv", "best.skops"))
@@ -188,9 +187,9 @@ def test_rows_of_another_file_validate_and_the_best_is_saved(
     judges = mixed_table[:20][mixed_table.columns[::-1]]
     judges.to_csv(test, index=False)
     result = run(
-        *(app, command, "--data", train, "--target", "price", "--test", test),
+        *(app, "compare", "--data", train, "--target", "price", "--test", test),
         *("--kernels", "gaussian", "--n-components", "30", "--out", tmp_path),
-        *("--save", saved, *(("--scales", "0.1") if command == "tune" else ())),
+        *("--save", saved),
     )
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -201,12 +200,9 @@ def test_rows_of_another_file_validate_and_the_best_is_saved(
     assert run(app, "predict", saved, test, "--out", out).exit_code == 0
     residual = pandas.read_csv(out)["prediction"] - judges["price"]
     error = float(np.sqrt((residual**2).mean()) / judges["price"].std(ddof=0))
-    if command == "tune":
-        assert error == pytest.approx(results["best"]["gaussian"]["test_error"])
-    else:
-        assert error == pytest.approx(min(r["test_error"] for r in results["records"]))
+    assert error == pytest.approx(min(r["test_error"] for r in results["records"]))
     test.write_text("weight,price\n1,2\n")
-    result = run(app, command, "--data", train, "--target", "price", "--test", test)
+    result = run(app, "compare", "--data", train, "--target", "price", "--test", test)
     assert result.exit_code == 2
     assert "b.csv has no column" in result.output
 
@@ -351,7 +347,7 @@ def test_help_loads_nothing_that_takes_long(arguments):
 
 
 def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
-    study = importlib.import_module("randkern.study.deadline")
+    study = importlib.import_module("randkern.reporting.deadline")
     given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
     whole = run(app, *given)
     assert "skipped" not in whole.output
@@ -371,8 +367,8 @@ def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
 
 
 def test_a_fit_that_would_end_late_is_not_begun():
+    from randkern.reporting.deadline import Deadline
     from randkern.study.compare import _operations
-    from randkern.study.deadline import Deadline
 
     deadline = Deadline(100.0)
     assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
@@ -392,7 +388,7 @@ def test_a_fit_that_would_end_late_is_not_begun():
 
 @pytest.mark.parametrize("limit", ["inf", "nan", "0"])
 def test_time_limits_are_finite(app, limit):
-    for command in (("fit", "x.csv", "--target", "y"), ("compare",), ("tune",)):
+    for command in (("fit", "x.csv", "--target", "y"), ("compare",)):
         result = run(app, *command, "--time-limit", limit)
         assert result.exit_code == 2
         assert "--time-limit" in result.output and "bug" not in result.output

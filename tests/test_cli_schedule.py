@@ -12,7 +12,7 @@ import pandas as pd
 
 from randkern.cli import console
 from randkern.cli.fit import threads_for
-from randkern.cli.schedule import Schedule
+from randkern.reporting.deadline import Deadline
 
 
 def table(n, n_texts=0):
@@ -21,8 +21,7 @@ def table(n, n_texts=0):
 
 
 def seconds(limit, X, is_refitted=True):
-    schedule = Schedule.of(limit, X, is_refitted=is_refitted)
-    return schedule.search + schedule.refit
+    return sum(Deadline(limit).seconds_of_fits(X, is_refitted=is_refitted))
 
 
 @pytest.mark.parametrize("limit", [10.0, 20.0, 60.0, 600.0])
@@ -32,7 +31,6 @@ def test_fits_leave_the_report_its_share(limit):
     reported = min(0.22 * left, 6 + 0.05 * left)
     assert seconds(limit, small) == pytest.approx(left - reported)
     assert seconds(limit, small, False) == pytest.approx(left - reported)
-    assert Schedule.of(limit, small, is_refitted=False).refit == 0
     # Two seconds to read 1,000,000 texts, of which the report would get its share.
     share = 0.22 if 0.22 * left < 6 + 0.05 * left else 0.05
     if limit > 10:
@@ -41,8 +39,8 @@ def test_fits_leave_the_report_its_share(limit):
 
 
 def test_fits_have_a_second_each_at_least():
-    schedule = Schedule.of(1.0, table(100), is_refitted=True)
-    assert (schedule.search, schedule.refit) == (1.0, 1.0)
+    fits = Deadline(1.0).seconds_of_fits(table(100), is_refitted=True)
+    assert fits == (1.0, 1.0)
 
 
 def test_the_clock_starts_with_the_process():

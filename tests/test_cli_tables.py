@@ -192,9 +192,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
     assert given == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "command", [("fit",), ("compare", "--data"), ("tune", "--data")]
-)
+@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
 def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
     rows = table().drop(columns="sold")
     rows.to_csv(tmp_path / "good.csv", index=False)
@@ -776,16 +774,15 @@ def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):
 
 def test_a_file_without_a_target_lists_its_columns(tmp_path):
     table().to_csv(tmp_path / "sales.csv", index=False)
-    for command in ("fit", "compare", "tune"):
+    for command in ("fit", "compare"):
         result = run(command, tmp_path / "sales.csv")
         assert result.exit_code == 2
         assert "--target), one of " in result.output and "'price'" in result.output
 
 
-@pytest.mark.parametrize("command", ["compare", "tune"])
-def test_a_study_has_one_table(command, tmp_path):
+def test_a_study_has_one_table(tmp_path):
     table().to_csv(tmp_path / "sales.csv", index=False)
-    result = run(command, tmp_path / "sales.csv", "--data", "digits")
+    result = run("compare", tmp_path / "sales.csv", "--data", "digits")
     assert result.exit_code == 2
     assert "--data 'digits', expected one of them" in result.output
 

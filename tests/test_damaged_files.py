@@ -15,8 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import randkern as rk
 from _damage import DAMAGES, repacked, with_other_array, without_checksums
 from randkern import _files
-from randkern.exceptions import CheckpointError, ModelFileError, ModelVersionWarning
-from randkern.solvers import PCG, SGD, Checkpoint
+from randkern.exceptions import ModelFileError, ModelVersionWarning
 
 skops_io = pytest.importorskip("skops.io")
 
@@ -34,9 +33,6 @@ MODELS = {
     "sparse": lambda: rk.KernelRidgeRegressor(rk.Gaussian(1.0), n_components=None).fit(
         sp.csr_array(np.maximum(X, 0)), Y
     ),
-    "streaming": lambda: rk.KernelRidgeRegressor(
-        n_components=10, solver="sgd", random_state=0
-    ).partial_fit(X, Y),
     "pipeline": lambda: make_pipeline(
         StandardScaler(), rk.KernelRidgeClassifierCV(n_components=10)
     ).fit(X, LABELS),
@@ -152,47 +148,6 @@ def test_a_model_of_unchecked_parts_says_so(path):
     with pytest.warns(ModelVersionWarning, match="without checksums"):
         again = rk.load(path)
     np.testing.assert_array_equal(output(again), output(model))
-
-
-def interrupt(progress):
-    if progress.iteration == 3:
-        raise KeyboardInterrupt
-
-
-def regressor(kind, path, callback=None):
-    if kind == "sgd":
-        solver = SGD(epochs=4, tol=0.0, callback=callback)
-    else:
-        validation = {"validation_fraction": 0.3} if kind == "validated" else {}
-        options = {"tol": 1e-12, "rank": 2, "max_iter": 6, "callback": callback}
-        solver = PCG(**options, **validation)
-    n_components = None if kind == "exact" else 12
-    return rk.KernelRidgeRegressor(
-        rk.Gaussian(1.5), 1e-3, n_components, solver=solver, checkpoint=path
-    )
-
-
-@pytest.mark.parametrize("kind", ["features", "exact", "validated", "sgd"])
-@pytest.mark.filterwarnings("ignore")
-def test_a_damaged_checkpoint_is_resumed_or_refused(kind, path):
-    with pytest.raises(KeyboardInterrupt):
-        regressor(kind, path, interrupt).fit(X, Y)
-    content = path.read_bytes()
-    expected = regressor(kind, path).fit(X, Y).predict(X)
-    rng = np.random.default_rng(len(kind))
-    refused = 0
-    for turn in range(40):
-        damage = repacked if turn % 2 else RAW[turn // 2 % len(RAW)]
-        path.write_bytes(damage(content, rng))
-        try:
-            model = regressor(kind, path).fit(X, Y)
-        except CheckpointError as error:
-            assert "delete it" in str(error)
-            refused += 1
-        else:
-            if damage is not repacked:
-                np.testing.assert_allclose(model.predict(X), expected, rtol=1e-6)
-    assert refused > 20
 
 
 # Archives that would take more memory than their size suggests.
@@ -356,53 +311,3 @@ def test_members_of_the_same_name_are_refused(path):
         packed.writestr("schema.json", members["schema.json"])
     with pytest.raises(ModelFileError, match="the same name"):
         rk.load(path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "edit", "message"),
-    [
-        ({"X.npy": HUGE}, lambda packed: None, "has shape"),
-        ({"X.npy": bytes(N_ZEROS)}, zeros_that_declare_little("X.npy"), "checksum"),
-        ({"key.npy": HUGE}, lambda packed: None, "has shape"),
-        ({"key.npy": b"no array"}, lambda packed: None, "magic string"),
-        ({"X": b"no array"}, lambda packed: None, "magic string"),
-    ],
-    ids=["rows", "undeclared", "key", "text", "name"],
-)
-def test_a_crafted_checkpoint_is_refused(changed, edit, message, path):
-    with pytest.raises(KeyboardInterrupt):
-        regressor("features", path, interrupt).fit(X, Y)
-    with zipfile.ZipFile(path) as packed:
-        members = {name: packed.read(name) for name in packed.namelist()}
-    path.write_bytes(archive(members | changed, edit))
-    tracemalloc.start()
-    try:
-        with pytest.raises(CheckpointError, match=rf"{message}.*; delete it to start"):
-            regressor("features", path).fit(X, Y)
-        assert tracemalloc.get_traced_memory()[1] < 15e6
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("key", np.arange(3)), ("key", np.array("a")), ("memory", np.float64(1.5))),
-        *(("memory", np.int64(-1)), ("X", np.zeros((3, 1))), ("P", np.zeros(3))),
-        *(
-            ("gains", np.zeros((4, 5))),
-            ("largest_energy", np.array("a")),
-            ("B", np.array(1j)),
-        ),
-        *(("best", np.zeros(2)), ("best_record", np.zeros(2))),
-    ],
-)
-def test_arrays_of_another_kind_are_refused(name, value, path):
-    with pytest.raises(KeyboardInterrupt):
-        regressor("validated", path, interrupt).fit(X, Y)
-    arrays = Checkpoint(path).load()
-    assert name in arrays
-    np.savez(path.with_suffix(".npz"), **arrays | {name: value})
-    path.with_suffix(".npz").replace(path)
-    with pytest.raises(CheckpointError, match="delete it to start anew"):
-        regressor("validated", path).fit(X, Y)

@@ -113,7 +113,7 @@ def test_pages_have_commands():
         *("randkern fit x.csv --target y --time-limit soon", "randkern bench"),
         *("randkern bench ridges", "randkern bench ridge --degrees 4"),
         *("make tests", 'make PYTEST="-k ridge" test', "tools/run"),
-        *('pip install "randkern[plots]"', "randkern tune --trials 3 a b"),
+        *('pip install "randkern[plots]"', "randkern compare --trials 3 a b"),
     ],
 )
 def test_commands_that_do_not_exist_are_found(app, line):

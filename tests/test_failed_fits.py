@@ -14,7 +14,7 @@ import randkern as rk
 from randkern import optics, skeletons
 from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
-from randkern.solvers import PCG, SGD
+from randkern.solvers import PCG
 
 N = 36
 QUIET = SimulatedOPU(12, read_noise=0, shot_noise=0, random_state=0)
@@ -24,7 +24,6 @@ MODELS = {
     "ridge, exact": rk.KernelRidgeRegressor(n_components=None),
     "ridge, pcg": rk.KernelRidgeRegressor(n_components=20, solver=PCG(tol=1e-6)),
     "ridge, exact pcg": rk.KernelRidgeRegressor(n_components=None, solver="pcg"),
-    "ridge, sgd": rk.KernelRidgeRegressor(n_components=20, solver=SGD(tol=1.0)),
     "labels": rk.KernelRidgeClassifier(n_components=20, class_weight="balanced"),
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=20, cv=3),
     "labels cv": rk.KernelRidgeClassifierCV(n_components=None),
@@ -257,7 +256,6 @@ BATCHES = {
     "intercept": rk.KernelRidgeRegressor(
         n_components=30, fit_intercept=True, random_state=0
     ),
-    "sgd": rk.KernelRidgeRegressor(n_components=30, solver="sgd", random_state=0),
 }
 
 

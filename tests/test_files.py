@@ -12,9 +12,8 @@ import pytest
 
 import randkern as rk
 from randkern._files import atomic_write, check_writable, special_kind
-from randkern.exceptions import CheckpointError, ModelFileError
+from randkern.exceptions import ModelFileError
 from randkern.plots.records import plot_compare, save_figure
-from randkern.solvers import PCG, SGD, Checkpoint, iteration
 from randkern.study.records import write_results
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
@@ -110,8 +109,6 @@ def test_a_link_to_itself(path):
     with pytest.raises(OSError, match="symbolic links"):
         write_plainly(path)
     assert path.is_symlink()
-    with pytest.raises(CheckpointError, match="name another file"):
-        Checkpoint(path)
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -121,125 +118,6 @@ def test_special_files_are_not_read(kind, path):
     PLACES[kind](path)
     with pytest.raises(ModelFileError, match=f"is {kind}"):
         rk.load(path)
-    with pytest.raises(
-        CheckpointError, match=f"is {kind}, expected the path of a file"
-    ):
-        Checkpoint(path)
-
-
-# Checkpoints that cannot be written.
-
-
-@pytest.fixture
-def table(rng):
-    X = rng.normal(size=(100, 3))
-    return X, np.sin(2 * X[:, 0]) + X[:, 1]
-
-
-def regressor(path, callback=None, solver=PCG):
-    if solver is SGD:
-        solver = SGD(epochs=4, tol=0.0, callback=callback)
-    else:
-        solver = PCG(tol=1e-10, rank=5, callback=callback)
-    return rk.KernelRidgeRegressor(
-        rk.Gaussian(1.5), 0.1, 150, solver=solver, checkpoint=path, random_state=0
-    )
-
-
-def full(*_, **__):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_missing_folder_is_named(table, tmp_path):
-    with pytest.raises(CheckpointError, match=rf"{tmp_path}/a, does not exist; create"):
-        regressor(tmp_path / "a" / "fit.npz").fit(*table)
-
-
-@pytest.mark.parametrize("solver", [PCG, SGD])
-def test_a_fit_does_not_begin_without_its_checkpoint(solver, table, path, monkeypatch):
-    """Before features are drawn: not after an hour of them."""
-    seen = []
-    monkeypatch.setattr(iteration.tempfile, "TemporaryFile", full)
-    monkeypatch.setattr(rk.KernelRidgeRegressor, "_draw", lambda *_: seen.append(1))
-    with pytest.raises(CheckpointError, match=r"cannot be written \(.*No space left"):
-        regressor(path, solver=solver).fit(*table)
-    assert not seen
-
-
-def test_a_probe_leaves_the_file_alone(path):
-    path.write_bytes(b"before")
-    Checkpoint(path).check_writable()
-    assert path.read_bytes() == b"before"
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("solver", [PCG, SGD])
-def test_the_first_state_must_be_written(solver, table, path, monkeypatch):
-    monkeypatch.setattr(iteration.np, "savez", full)
-    with pytest.raises(CheckpointError, match="cannot be written"):
-        regressor(path, solver=solver).fit(*table)
-    assert list(path.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("solver", [PCG, SGD])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_fit_goes_on_when_the_disk_is_full(solver, table, path, monkeypatch):
-    expected = regressor(None, solver=solver).fit(*table)
-    monkeypatch.setattr(Checkpoint, "due", True)
-    savez, states = np.savez, []
-
-    def save(*args, **arrays):
-        states.append(1)
-        return savez(*args, **arrays) if len(states) < 3 else full()
-
-    monkeypatch.setattr(iteration.np, "savez", save)
-    with pytest.warns(UserWarning, match="could not be written.*the fit goes on"):
-        model = regressor(path, solver=solver).fit(*table)
-    assert len(states) > 3
-    np.testing.assert_array_equal(model.coef_, expected.coef_)
-    assert list(path.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("solver", [PCG, SGD])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_an_interruption_stays_one(solver, table, path, monkeypatch):
-    def interrupt(progress):
-        monkeypatch.setattr(iteration.np, "savez", full)
-        raise KeyboardInterrupt
-
-    with (
-        pytest.warns(UserWarning, match="could not be written"),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        regressor(path, interrupt, solver).fit(*table)
-
-
-def test_a_complete_fit_is_not_lost(table, path, monkeypatch):
-    unlink = iteration.Path.unlink
-
-    def kept(place, missing_ok=False):
-        if place == path:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        unlink(place, missing_ok)
-
-    monkeypatch.setattr(iteration.Path, "unlink", kept)
-    with pytest.warns(UserWarning, match=r"complete.*could not be deleted"):
-        model = regressor(path).fit(*table)
-    assert model.score(*table) > 0.9
-
-
-def test_a_checkpoint_follows_links(table, path):
-    link = path.with_name("link")
-    link.symlink_to(path.name)
-
-    def interrupt(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        regressor(link, interrupt).fit(*table)
-    assert path.exists() and link.is_symlink()
-    regressor(link).fit(*table)
-    assert not path.exists() and link.is_symlink()
 
 
 def test_what_is_replaced_keeps_its_permissions(tmp_path):
@@ -257,8 +135,6 @@ def test_paths_that_cannot_be(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="path is empty"):
         write_plainly("")
     assert list(tmp_path.iterdir()) == [folder]
-    with pytest.raises(CheckpointError, match="null"):
-        Checkpoint("a\0b")
 
 
 ABANDONED = """

@@ -212,8 +212,8 @@ class TextbookCG(IterativeSolver):
     def init(self, system, shift=0.0):
         return system, shift
 
-    def solve(self, state, rhs, *, callback=None, checkpoint=None, **criteria):
-        run = TextbookRun(self, state, rhs, checkpoint)
+    def solve(self, state, rhs, *, callback=None, **criteria):
+        run = TextbookRun(self, state, rhs)
         seconds = iterate(run, self.max_iter, (self.callback, callback))
         if run.outcome is None:
             run.outcome = Outcome.ITERATION_LIMIT
@@ -223,15 +223,11 @@ class TextbookCG(IterativeSolver):
 class TextbookRun:
     """An iteration of :class:`TextbookCG`, an `Iteration`."""
 
-    def __init__(self, solver, state, rhs, checkpoint):
+    def __init__(self, solver, state, rhs):
         self.solver, (self.system, self.shift) = solver, state
-        self.norms, self.checkpoint = (rhs * rhs).sum(0) ** 0.5, checkpoint
+        self.norms = (rhs * rhs).sum(0) ** 0.5
         self.X, self.R, self.P = 0.0 * rhs, rhs, rhs
         self.count, self.outcome = 0, None
-        stored = None if checkpoint is None else checkpoint.load()
-        if stored is not None:
-            self.X, self.R, self.P = stored["X"], stored["R"], stored["P"]
-            self.count = int(stored["count"])
 
     @property
     def residual(self):
@@ -251,9 +247,6 @@ class TextbookRun:
     def progress(self, seconds):
         return Progress(self.count, self.residual, np.inf, seconds, self.X)
 
-    def arrays(self):
-        return {"X": self.X, "R": self.R, "P": self.P, "count": np.int64(self.count)}
-
 
 @pytest.fixture
 def textbook(monkeypatch):
@@ -268,20 +261,16 @@ def test_a_solver_solves(textbook, tensors, rng):
     test_solvers.test_it_is_a_dense_solve(textbook, tensors, rng)
 
 
-def test_a_solver_has_callbacks_and_checkpoints(textbook, rng, tmp_path):
+def test_a_solver_has_callbacks(textbook, rng):
     test_solvers.test_callbacks_of_the_solver_and_of_the_call_are_both_called(
         textbook, rng
     )
-    test_solvers.test_a_checkpoint_is_continued_and_removed(textbook, rng, tmp_path)
 
 
-def test_a_solver_need_not_continue(rng):
+def test_further_rows_are_added_to_normal_equations(rng):
     X = rng.normal(size=(150, 3))
     y = np.sin(X[:, 0])
     solver = TextbookCG(tol=1e-9)
-    with pytest.raises(NotImplementedError, match="TextbookCG takes no steps"):
-        solver.advance(None, None)
-    # The normal equations take further rows instead.
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(2.0), 0.1, n_components=80, solver=solver, random_state=0
     )
@@ -322,23 +311,15 @@ class Database:
         self.n_blocks = -(-self.n_rows // block_rows)
         self.column_names = ("a", "b")
 
-    def _block(self, start):
-        with sqlite3.connect(self.path) as database:
-            rows = database.execute(
-                "SELECT a, b, y FROM points ORDER BY rowid LIMIT ? OFFSET ?",
-                (self.block_rows, start),
-            ).fetchall()
-        values = np.array(rows)
-        return values[:, :-1], values[:, -1]
-
     def __iter__(self):
         for start in range(0, self.n_rows, self.block_rows):
-            yield self._block(start)
-
-    def shuffled(self, generator):
-        starts = np.arange(0, self.n_rows, self.block_rows)
-        for start in generator.permutation(starts).tolist():
-            yield start, self._block(start)
+            with sqlite3.connect(self.path) as database:
+                rows = database.execute(
+                    "SELECT a, b, y FROM points ORDER BY rowid LIMIT ? OFFSET ?",
+                    (self.block_rows, start),
+                ).fetchall()
+            values = np.array(rows)
+            yield values[:, :-1], values[:, -1]
 
 
 def database_of(path, X, y, block_rows):
@@ -349,14 +330,14 @@ def database_of(path, X, y, block_rows):
     return RowBlocks(Database(path, block_rows))
 
 
-def test_a_source_is_read_in_order_and_shuffled(monkeypatch, tmp_path):
+def test_a_source_is_read_in_order(monkeypatch, tmp_path):
     # The one line, in tests/test_blocks.py.
     monkeypatch.setitem(
-        test_blocks.SHUFFLED,
+        test_blocks.SOURCES,
         "database",
         lambda X, y: database_of(tmp_path / "points.db", X, y, 3),
     )
-    test_blocks.test_shuffled_blocks_hold_the_same_rows("database")
+    test_blocks.test_every_pass_yields_the_same_rows("database")
 
 
 def test_a_source_knows_its_size_and_columns(tmp_path, rng):
@@ -385,7 +366,7 @@ def test_a_source_that_changes_is_an_error(tmp_path, rng):
         list(rows)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_a_source_is_that_of_every_model_of_features(solver, rng, tmp_path):
     X = rng.normal(size=(500, 2))
     y = np.sin(X[:, 0])
@@ -394,5 +375,5 @@ def test_a_source_is_that_of_every_model_of_features(solver, rng, tmp_path):
         rk.Gaussian(1.5), 1e-2, n_components=100, solver=solver, random_state=0
     )
     expected = clone(model).fit(X, y).predict(X)
-    atol = {"cholesky": 1e-8, "pcg": 1e-3, "sgd": 0.1}[solver]
+    atol = {"cholesky": 1e-8, "pcg": 1e-3}[solver]
     np.testing.assert_allclose(model.fit(rows).predict(rows), expected, atol=atol)

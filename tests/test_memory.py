@@ -499,11 +499,6 @@ FITS = {
         20_000,
         {"n_components": 3000, "solver": "pcg", "memory_limit": "100MB"},
     ),
-    "sgd": (
-        "KernelRidgeRegressor",
-        20_000,
-        {"n_components": 3000, "solver": "sgd", "memory_limit": "100MB"},
-    ),
     "svc": (
         "KernelSVC",
         20_000,
@@ -546,7 +541,6 @@ def test_resident_memory_stays_within_the_limit(fit):
 LEAVERS = {
     "cholesky": rk.KernelRidgeRegressor(n_components=800, solver="cholesky"),
     "pcg": rk.KernelRidgeRegressor(n_components=800, solver="pcg"),
-    "sgd": rk.KernelRidgeRegressor(n_components=800, solver="sgd"),
     "exact": rk.KernelRidgeRegressor(n_components=None),
     "landmarks": rk.KernelRidgeRegressor(
         n_components=400, features="nystrom", solver="pcg"

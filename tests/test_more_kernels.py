@@ -350,10 +350,28 @@ def test_what_features_cannot_do():
     assert [group.output for group in features.plan_.groups] == ["mean", "centered"]
 
 
-def test_samplers_must_return_rows():
-    bad = rk.Spectral(lambda n, d, generator: np.ones(n), lambda T: T[..., 0])
-    with pytest.raises(ValueError, match=r"of shape \(5, 3\), got shape \(5,\)"):
-        rk.RandomFeatures(bad, 10).fit_transform(X)
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        lambda n, d, generator: np.ones(n),
+        lambda n, d, generator: np.ones((n, d + 1)),
+        lambda n, d, generator: np.ones((n + 1, d)),
+        lambda n, d, generator: np.full((n, d), 1j),
+        lambda n, d, generator: None,
+    ],
+)
+def test_samplers_must_return_rows(drawn):
+    with pytest.raises(ValueError, match=r"must return .* of shape \(5, 3\), got"):
+        rk.RandomFeatures(rk.Spectral(drawn), 10).fit_transform(X)
+    with pytest.raises(ValueError, match=r"must return .* of shape \(\d+, 3\), got"):
+        rk.Spectral(drawn)(X)
+
+
+@pytest.mark.parametrize("value", [lambda T: T, lambda T: T.sum(), lambda T: None])
+def test_values_must_be_of_pairs(value):
+    kernel = rk.Spectral(lambda n, d, generator: generator.normal(size=(n, d)), value)
+    with pytest.raises(ValueError, match="value must return an array of shape"):
+        kernel(X)
 
 
 def test_values_that_overflow():

@@ -81,6 +81,10 @@ SEARCHED = {
     "anomaly": "without_labels",
     "cross validation": "penalties",
     "out of memory": "out_of_core",
+    "one-hot": "tables",
+    "text column": "tables",
+    "sample weight": "exact_limit",
+    "imbalanced": "support_vector_machines",
 }
 
 

@@ -29,6 +29,7 @@ from randkern.reporting import (
     render,
 )
 from randkern.reporting.baseline_models import TREES
+from randkern.reporting.deadline import Deadline
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.page import learning_curve, score_rows
 from randkern.reporting.quality import agreement, interval_coverage, residuals
@@ -177,12 +178,19 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
     assert told in page_of(evaluated)[1]
 
 
+def deadline_that(allows):
+    deadline = Deadline()
+    deadline.allows = allows
+    return deadline
+
+
 def test_what_is_late_is_left_out_of_a_report(regression):
     X, y = regression.train
-    assert [*baselines(X, y, "regression", in_time=lambda _: False)] == ["mean"]
+    late = deadline_that(lambda _: False)
+    assert [*baselines(X, y, "regression", deadline=late)] == ["mean"]
     _ = regression.model.feature_importances_
     # Figures of known predictions are drawn even then.
-    figures = panels(regression, "y", lambda _: False)
+    figures = panels(regression, "y", late)
     drawn = [panel.heading for panel in figures if panel.svg]
     assert drawn == [
         "Predictions and truth",
@@ -190,7 +198,9 @@ def test_what_is_late_is_left_out_of_a_report(regression):
         "Coverage by size of the prediction",
     ]
     left = iter([9.0, 9.0, 0.1])  # seconds before each of the others
-    figures = panels(regression, "y", lambda seconds: next(left) >= seconds)
+    figures = panels(
+        regression, "y", deadline_that(lambda seconds: next(left) >= seconds)
+    )
     assert [panel.is_late for panel in figures] == [False] * 5 + [True]
     shown = contents(regression, summarise(X, y, "regression"), "t", figures)
     told = "Left out for lack of time (<code>--time-limit</code>): "
@@ -199,7 +209,8 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     assert told in page and page.count("<figure") == 5
     model = copy(regression.model)
     model._importances, unknown = None, replace(regression, model=model)
-    headings = [p.heading for p in panels(unknown, "y", lambda s: s < 0.2) if p.is_late]
+    soon = deadline_that(lambda seconds: seconds < 0.2)
+    headings = [panel.heading for panel in panels(unknown, "y", soon) if panel.is_late]
     assert headings[0] == "Which columns matter"
     assert headings[-1] == "How predictions depend on columns"
     assert unknown.record()["importances"] is None

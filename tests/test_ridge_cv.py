@@ -678,7 +678,7 @@ def test_bad_arguments(data):
 def test_rows_cannot_be_added():
     """Models that choose their penalty inherit no method that they do not have."""
     for chooses, fixed in MODELS.values():
-        for name in ("partial_fit", "solve", "checkpoint", "solver"):
+        for name in ("partial_fit", "solve", "warm_start", "solver"):
             assert not hasattr(chooses(), name)
         assert not issubclass(chooses, fixed)
 

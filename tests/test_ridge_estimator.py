@@ -351,3 +351,12 @@ def test_nothing_is_written_to_the_input(cls, rows, n_components):
     model.fit(X, y, sample_weight=weights).predict(X)
     for array, copy in zip((X, y, weights), copies, strict=True):
         np.testing.assert_array_equal(array, copy)
+
+
+def test_stochastic_gradients_are_those_of_scikit_learn(rng):
+    X = rng.normal(size=(20, 2))
+    model = rk.KernelRidgeRegressor(n_components=5, solver="sgd")
+    with pytest.raises(ValueError, match=r"SGDRegressor\(\).partial_fit"):
+        model.fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"SGDRegressor\(\).partial_fit"):
+        model.partial_fit(X, X[:, 0])

@@ -2,17 +2,15 @@
 
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from randkern._random import Stream
 from randkern.exceptions import IllConditionedWarning
-from randkern.solvers import PCG, SGD, Checkpoint, Cholesky, Outcome, Progress, Solution
-from randkern.solvers.pcg import SpectralPreconditioner
+from randkern.solvers import PCG, Cholesky, Outcome, Progress, Solution
 from randkern.solvers.stopping import Loss
 
 SHIFT = 0.3
@@ -21,24 +19,14 @@ REACHED = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)
 
 @dataclass
 class Rows:
-    """Rows z_i with targets, and A = Σ z_i z_iᵀ by its products and in batches."""
+    """Rows z_i with targets, and A = Σ z_i z_iᵀ by its products."""
 
     Z: Any
     Y: Any
-    center: bool = False
-    read: list[int] = field(default_factory=list)
 
     @property
     def size(self):
         return self.Z.shape[1]
-
-    @property
-    def n_targets(self):
-        return self.Y.shape[1]
-
-    @property
-    def weight_sum(self):
-        return float(len(self.Z))
 
     @property
     def gram(self):
@@ -58,21 +46,6 @@ class Rows:
             vectors = self.Z.new_tensor(vectors)
         return values[::-1][:rank].copy(), vectors
 
-    def sampled_features(self):
-        return self.Z
-
-    def batches(self, n_rows, epoch):
-        order = Stream(7).child("epoch", epoch).generator().permutation(len(self.Z))
-        for start in range(0, len(order), n_rows):
-            self.read.append(epoch)
-            rows = order[start : start + n_rows]
-            yield self.Z[rows], self.Y[rows]
-
-    def gradient(self, batch, W):
-        Z, Y = batch
-        residual = Z @ W - Y
-        return Z.T @ residual, (residual**2).sum(axis=0), float(len(Z))
-
 
 # A solver, what it takes as the system and as the right-hand sides, and how near to a
 # dense solve it comes.
@@ -80,7 +53,6 @@ SOLVERS = {
     "cholesky": (Cholesky(), lambda r: r.gram, lambda r: r.cross, 1e-11),
     "pcg": (PCG(tol=1e-10), lambda r: r, lambda r: r.cross, 1e-9),
     "pcg-plain": (PCG(tol=1e-10, rank=0), lambda r: r, lambda r: r.cross, 1e-9),
-    "sgd": (SGD(epochs=100, tol=1e-3), lambda r: r, lambda r: r, 1e-2),
 }
 ITERATIVE = [name for name in SOLVERS if name != "cholesky"]
 each_solver = pytest.mark.parametrize("name", SOLVERS)
@@ -121,8 +93,7 @@ def test_it_is_a_dense_solve(name, tensors, rng):
     true = np.max(
         np.linalg.norm(left.astype(float), axis=0) / np.linalg.norm(cross, axis=0)
     )
-    if name != "sgd":  # which never computes it
-        assert 0.1 * true <= solution.residual <= 10 * true + 1e-15
+    assert 0.1 * true <= solution.residual <= 10 * true + 1e-15
 
 
 @each_solver
@@ -163,31 +134,6 @@ def test_callbacks_of_the_solver_and_of_the_call_are_both_called(name, rng):
     assert [at.iteration for at in own] == [at.iteration for at in given] == [1, 2, 3]
     assert all(isinstance(at, Progress) for at in given)
     np.testing.assert_array_equal(given[-1].value, solution.value)
-
-
-@each_iterative
-def test_a_checkpoint_is_continued_and_removed(name, rng, tmp_path):
-    rows, path = rows_of(rng), tmp_path / "fit.npz"
-
-    def interrupt(at):
-        if at.iteration == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(name, rows, callback=interrupt, checkpoint=Checkpoint(path))
-    assert path.exists()
-    counts = []
-    continued = solve(
-        name,
-        rows,
-        callback=lambda at: counts.append(at.iteration),
-        checkpoint=Checkpoint(path),
-    )
-    assert counts[0] == 3
-    assert not path.exists()
-    whole = solve(name, rows)
-    np.testing.assert_array_equal(continued.value, whole.value)
-    assert continued.iterations == whole.iterations
 
 
 def test_companions_stop_before_the_solution_does(rng):
@@ -233,23 +179,3 @@ def test_the_excess_of_the_loss_is_bounded_by_what_is_known(warm, cap, rng):
         scale = np.minimum(np.maximum(now, 1e-3 * initial), cap or np.inf)
         expected = np.max(left / np.minimum(scale, 10 * (initial - now)))
         assert progress.excess == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "shift, batch", [(0.0, 30), (10.0, 40), (30.0, 30), (100.0, 20)]
-)
-def test_sgd_takes_as_many_eigenpairs_as_its_batches_allow(shift, batch, rng):
-    Z = rng.normal(size=(400, 80)) * np.geomspace(1, 0.01, 80)
-    rows, solver = Rows(Z, rng.normal(size=(400, 2))), SGD(batch_rows=batch)
-    most = solver.chosen_rank(80)
-    values, vectors = rows.leading_eigenpairs(most)
-
-    def is_borne(rank):
-        # No preconditioned row is larger than a batch makes up for.
-        P = SpectralPreconditioner.of(values[:rank], vectors[:, :rank], shift)
-        peak = (P.apply_root(Z) ** 2).sum(axis=1).max()
-        return peak * len(Z) <= batch * (values[rank - 1] + shift)
-
-    rank = max(filter(is_borne, range(1, most + 1)))
-    assert 1 < rank < most
-    assert solver.init(rows, shift).preconditioner.vectors.shape[1] == rank

@@ -61,7 +61,6 @@ EXTRAS = {
     "matplotlib",
     "onnx",
     "onnxruntime",
-    "optuna",
     "pandas",
     "polars",
     "pyarrow",

@@ -52,11 +52,6 @@ def test_each_range_is_worked_once(two_threads):
 #: Model, whether it takes labels, and the modules whose loops share its work.
 MODELS = {
     "ridge": (rk.KernelRidgeRegressor(KERNEL, 0.1, **OPTIONS), False, {"cpu"}),
-    "ridge-sgd": (
-        rk.KernelRidgeRegressor(KERNEL, 0.1, solver="sgd", **OPTIONS),
-        False,
-        {"cpu", "skinny_gemm"},
-    ),
     "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"array_ops"}),
     "ridge-laplacian": (
         rk.KernelRidgeRegressor(rk.Laplacian("scale"), 0.1, None),

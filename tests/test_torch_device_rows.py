@@ -13,7 +13,7 @@ from randkern.data.sharded import DeviceShards, sampled_shards
 from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.models.feature_matrix import FeatureMatrix
-from randkern.solvers import PCG, SGD
+from randkern.solvers import PCG
 
 pytestmark = pytest.mark.slow
 
@@ -205,8 +205,6 @@ def test_what_takes_no_parts(table):
     with pytest.raises(TypeError, match="array_api_dispatch=True"):
         fit().fit(rows, y)
     with dispatch():
-        with pytest.raises(ValueError, match=r"needs all rows in one process"):
-            fit(solver=SGD()).fit(rows, y)
         with pytest.raises(ValueError, match="exact kernel"):
             fit(n_components=None).fit(rows, y)
         with pytest.raises(ValueError, match="all rows in one process"):

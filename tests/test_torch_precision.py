@@ -51,7 +51,6 @@ REGRESSORS = {
     "cholesky": {"n_components": 64, "solver": "cholesky"},
     "dual": {"n_components": 500, "solver": "cholesky"},
     "pcg": {"n_components": 64, "solver": "pcg"},
-    "sgd": {"n_components": 64, "solver": "sgd"},
     "exact": {"n_components": None, "solver": "cholesky"},
     "exact pcg": {"n_components": None, "solver": "pcg"},
     "landmarks": {"n_components": 64, "features": "nystrom"},

@@ -24,7 +24,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 import randkern as rk
-from randkern import exceptions, optics, solvers
+from randkern import exceptions, optics
 
 N_ROWS, N_COLUMNS, N_COMPONENTS = 24, 3, 16
 
@@ -471,7 +471,7 @@ VALUES: list[Any] = [
 ENDLESS = ("n_restarts_optimizer",)
 
 # Whose answers are those of a search, or of few digits.
-LOOSE = ("ridge, sgd", "svc", "svc, exact", "process, learned")
+LOOSE = ("svc", "svc, exact", "process, learned")
 
 SIZES: dict[str, Any] = {"n_components": N_COMPONENTS, "random_state": 0}
 ESTIMATORS: dict[str, Callable[[], Any]] = {
@@ -484,9 +484,6 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "ridge, many": lambda: rk.KernelRidgeRegressor(n_components=60, random_state=0),
     "ridge, exact": lambda: rk.KernelRidgeRegressor(n_components=None),
     "ridge, pcg": lambda: rk.KernelRidgeRegressor(solver="pcg", **SIZES),
-    "ridge, sgd": lambda: rk.KernelRidgeRegressor(
-        solver=solvers.SGD(epochs=2), **SIZES
-    ),
     "ridge cv": lambda: rk.KernelRidgeRegressorCV(**SIZES),
     "ridge folds": lambda: rk.KernelRidgeRegressorCV(cv=3, fit_intercept=True, **SIZES),
     "classifier": lambda: rk.KernelRidgeClassifier(**SIZES),
@@ -565,7 +562,6 @@ _NAMED = (
     TypeError,
     exceptions.MemoryLimitError,
     exceptions.NarrowMarginError,
-    FloatingPointError,  # the steps of SGD diverged
 )
 
 
@@ -673,5 +669,4 @@ def _rows(X: Any) -> Any:
 )
 @given(_trials())
 def test_odd_input_is_answered_right_or_refused_by_name(tmp_path, monkeypatch, trial):
-    monkeypatch.chdir(tmp_path)  # a checkpoint may be called "a"
     assert _outcome(trial) == ""

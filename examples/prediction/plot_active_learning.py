@@ -43,8 +43,8 @@ def learn(active, seed):
 
 
 # %%
-# Asking beside drawing
-# ---------------------
+# Uncertain or random rows
+# ------------------------
 labels = 20 + n_asked * np.arange(n_rounds)
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for active, name in ((True, "least sure"), (False, "at random")):

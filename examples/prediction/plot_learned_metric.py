@@ -2,7 +2,7 @@
 A metric learned from labels
 ============================
 
-If only few of many columns matter, a kernel with one lengthscale sees mostly noise.
+If only a few of many columns matter, a kernel with one lengthscale sees mostly noise.
 ``MetricLearner`` finds the columns, or the directions, on which the target depends,
 from the average gradients of fitted models; any model can use the rows that it
 transforms.
@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import randkern as rk
 
 # %%
-# Columns that know nothing
-# -------------------------
+# Irrelevant columns
+# ------------------
 # Twenty columns are added to the ten of the diabetes study: its own, shuffled, twice.
 X, y = load_diabetes(return_X_y=True, as_frame=True)
 names, X = list(X.columns), X.to_numpy()

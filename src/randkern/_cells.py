@@ -72,20 +72,21 @@ def naming_cells(X: Any, name: str = "X") -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        if not isinstance(X, (np.ndarray, list, tuple)):
+        if not isinstance(X, (np.ndarray, list, tuple)) and not hasattr(X, "to_numpy"):
             raise
         array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
-        if array.ndim != 2 or array.dtype.kind not in "OUS":
+        if array.ndim not in (1, 2) or array.dtype.kind not in "OUST":
             raise
-        for (i, j), value in np.ndenumerate(array):
+        for (row, *column), value in np.ndenumerate(array):
             try:
                 float(value)
             except (TypeError, ValueError, OverflowError) as cause:
                 kind = TypeError if isinstance(cause, TypeError) else ValueError
+                place = f"row {row}" + "".join(f" of column {j}" for j in column)
+                advice = " Pass a dataframe if columns hold text." if column else ""
                 raise kind(
-                    f"row {i} of column {j} of {name} holds {shortened(value)}, "
-                    f"expected a number: {cause}. Pass a dataframe if columns hold "
-                    "text."
+                    f"{place} of {name} holds {shortened(value)}, expected a number: "
+                    f"{cause}.{advice}"
                 ) from error
         raise
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO
 
-import numpy as np
 from numpy.lib import format as npy
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
@@ -277,31 +276,6 @@ def check_archive(
                 inner = check_archive(content, left, copies=copies, nested=True)
                 sizes[info.filename] += sum(inner.values())
         return sizes
-
-
-def read_arrays(
-    file: BinaryIO, names: Collection[str] | None = None
-) -> dict[str, np.ndarray]:
-    """Return the arrays of a :func:`numpy.savez` file, or only those in `names`.
-
-    Raises one of `READING_ERRORS` for anything but intact arrays of numbers or text,
-    and a MemoryLimitError if those of an intact file take more memory than is free.
-    """
-    members = None if names is None else {f"{name}.npy" for name in names}
-    limit = _largest_content(file)
-    try:
-        sizes = check_archive(file, limit, names=members)
-    except MemoryLimitError as error:
-        raise ValueError("its content is declared too large for its size") from error
-    free = available_memory()
-    check_needed(sum(sizes.values()), limit if free is None else free)
-    arrays = {}
-    with zipfile.ZipFile(file) as archive:
-        for member in sizes:
-            with archive.open(member) as stream:
-                array = npy.read_array(stream, allow_pickle=False)
-            arrays[member.removesuffix(".npy")] = array
-    return arrays
 
 
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -5,6 +5,7 @@ Inside the library rows are a C-ordered float array or a CSR matrix.
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 import sys
@@ -25,7 +26,9 @@ from randkern._tables import (
     check_column_order,
     check_numeric,
     column_names,
+    count_missing,
     is_table,
+    is_time,
     without_sparse_columns,
 )
 
@@ -42,16 +45,24 @@ def tensor_floats() -> tuple[Any, Any]:
     return torch.float64, torch.float32
 
 
+def check_not_masked(array: Any, name: str) -> None:
+    """Raise for masked entries, which NumPy would silently take for numbers."""
+    parts = array if isinstance(array, (list, tuple)) else [array]
+    if n_masked := sum(
+        np.ma.count_masked(part) for part in parts if np.ma.is_masked(part)
+    ):
+        raise ValueError(
+            f"{name} has {n_masked} masked entries, but masks are not supported; "
+            "remove these rows, or impute them."
+        )
+
+
 def check_kind(array: Any, name: str) -> None:
     """Raise for what NumPy would silently convert: dates, records, masked entries.
 
     Also raise for lists with elements of different lengths.
     """
-    if np.ma.is_masked(array):
-        raise ValueError(
-            f"{name} is a masked array with {np.ma.count_masked(array)} masked "
-            "entries, but masks are not supported; remove these rows, or impute them."
-        )
+    check_not_masked(array, name)
     if isinstance(array, (list, tuple)):
         try:
             array = np.asarray(array)
@@ -61,7 +72,9 @@ def check_kind(array: Any, name: str) -> None:
                 "expected equal lengths."
             ) from None
     dtype = getattr(array, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "mMV":
+    if dtype is None:
+        return
+    if is_time(array) or (isinstance(dtype, np.dtype) and dtype.kind == "V"):
         raise ValueError(
             f"{name} holds {dtype} values, expected real numbers; convert them, for "
             "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
@@ -89,6 +102,7 @@ FLOATS = (np.float64, np.float32)
 MAX_COMPONENTS = 10**12
 # Larger weights, and products with features, leave the range of float32.
 MAX_WEIGHT = 1e30
+_TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 Array = Any  # an ndarray or a tensor
@@ -137,7 +151,52 @@ def check_has_targets(estimator: Any, y: Any) -> None:
         )
 
 
-def check_weights(
+def check_targets(estimator: Any, y: Any) -> Any:
+    """Return targets or labels; tensors are read, and the rest is unchanged.
+
+    Raise for missing values, and for kinds of values that are neither real numbers nor
+    labels, or not of one kind.
+    """
+    check_has_targets(estimator, y)
+    if type(y).__name__ == "LazyFrame":
+        raise TypeError(
+            "y is a LazyFrame, expected an array or a dataframe; pass y.collect()."
+        )
+    check_kind(y, "y")
+    y = read_tensor(y, "y")
+    objects = np.array(y, dtype=object) if isinstance(y, (list, tuple)) else y
+    if n_missing := count_missing(objects):
+        raise ValueError(
+            f"Input y contains NaN or missing values: {n_missing} of {len(y)}; remove "
+            "the rows without a target."
+        )
+    if str(getattr(objects, "dtype", "")) == "object":
+        _check_objects(np.ravel(objects).tolist())
+    return y
+
+
+def _check_objects(values: list[Any]) -> None:
+    """Raise if values are no numbers or labels, or cannot be compared."""
+    kinds = {type(value) for value in values}
+    named = ", ".join(sorted(kind.__name__ for kind in kinds))
+    if any(issubclass(kind, tuple) for kind in kinds):
+        raise ValueError(
+            "y contains tuples, expected one number or label per row; join the parts "
+            "of each tuple into a string."
+        )
+    if 0 < sum(issubclass(kind, str) for kind in kinds) < len(kinds):
+        raise ValueError(
+            f"y has values of different types, {named}; convert all of them to "
+            "strings, or all to numbers."
+        )
+    if any(issubclass(kind, _TIMES) for kind in kinds):
+        raise ValueError(
+            f"y has {named} values, expected real numbers or labels; convert them, for "
+            "instance dates to days with (dates - first) / numpy.timedelta64(1, 'D')."
+        )
+
+
+def read_weights(
     sample_weight: Any, X: Rows, *, of_block: bool = False
 ) -> np.ndarray | None:
     """Return the weights of the rows of X as float64, non-negative.
@@ -146,8 +205,8 @@ def check_weights(
     """
     if sample_weight is None:
         return None
+    check_kind(sample_weight, "sample_weight")
     weights: Any = read_tensor(sample_weight, "sample_weight")
-    check_kind(weights, "sample_weight")
     dtype = (tensor_floats() if is_device_array(X) else FLOATS)[0]
     if is_tensor(X) and isinstance(weights, (list, tuple)):
         weights = X.new_tensor(weights, dtype=dtype)
@@ -157,12 +216,26 @@ def check_weights(
             # scikit-learn refuses weights that are all 0.
             n = X.shape[0]
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
-    weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
-    largest = float(weights.max())
-    if largest == 0:
+    with naming_cells(weights, "sample_weight"):
+        weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    if not weights.any():
         raise ValueError(
             "every sample_weight is zero; at least one row needs a positive weight."
         )
+    return weights
+
+
+def check_weights(
+    sample_weight: Any, X: Rows, *, of_block: bool = False
+) -> np.ndarray | None:
+    """Return the weights of the rows of X as float64, neither too large nor too small.
+
+    They must not all be 0, unless the rows are a block of others (`of_block`).
+    """
+    weights = read_weights(sample_weight, X, of_block=of_block)
+    if weights is None:
+        return None
+    largest = float(weights.max())
     # The weights of a block may be small beside those of others.
     if largest > MAX_WEIGHT or (largest < 1 / MAX_WEIGHT and not of_block):
         raise ValueError(
@@ -243,6 +316,16 @@ def refuse_dask(X: Any, name: str) -> None:
         )
 
 
+def readable_rows(estimator: Any, X: Any) -> Any:
+    """Return rows that hold numbers, tensors read, as `estimator` can take them."""
+    check_readable(X)
+    X = read_tensor(X)
+    if is_device_array(X) and not get_tags(estimator).array_api_support:
+        owner = type(estimator).__name__
+        raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
+    return X
+
+
 def validate_rows(
     estimator: Any, X: Any, *, reset: bool, own_dtype: bool = False, sparse: bool = True
 ) -> Rows:
@@ -252,11 +335,7 @@ def validate_rows(
     the encoder of a table's categories as ``table_encoder_``. With `own_dtype` integers
     and booleans stay such, and tables must hold numbers.
     """
-    check_readable(X)
-    X = read_tensor(X)
-    if is_device_array(X) and not get_tags(estimator).array_api_support:
-        owner = type(estimator).__name__
-        raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
+    X = readable_rows(estimator, X)
     check_column_order(estimator, X, reset=reset)
     names = None
     if is_table(X):
@@ -361,6 +440,8 @@ def _finite_rows(
     """
     if is_device_array(X):
         return check(X, dtype=list(tensor_floats()))
+    if sp.issparse(X):
+        _check_positions(X, name)
     with naming_cells(X, name):
         X = check(
             X,
@@ -376,6 +457,42 @@ def _finite_rows(
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported, got {X.dtype}.")
     return canonical(X, name)
+
+
+def _check_positions(X: Any, name: str) -> None:
+    """Raise if entries of a sparse matrix lie outside it.
+
+    SciPy's products read and write there without a check.
+    """
+    if X.format == "coo":
+        positions = list(zip(X.coords, X.shape, strict=True))
+    elif X.format in ("csr", "csc", "bsr"):
+        rows, columns = getattr(X, "blocksize", (1, 1))
+        lines, places = X.shape[0] // rows, X.shape[1] // columns
+        if X.format == "csc":
+            lines, places = places, lines
+        starts = X.indptr
+        if (
+            len(starts) != lines + 1
+            or starts[0] != 0
+            or (np.diff(starts) < 0).any()
+            or starts[-1] > min(len(X.indices), len(X.data))
+        ):
+            raise ValueError(
+                f"indptr of the sparse matrix {name} is invalid, expected {lines + 1} "
+                f"numbers that grow from 0 to at most {len(X.indices)}, the number of "
+                "indices; build the matrix again."
+            )
+        positions = [(X.indices[: starts[-1]], places)]
+    else:
+        return
+    for found, n in positions:
+        if len(found) and not 0 <= found.min() <= found.max() < n:
+            wrong = found.max() if found.max() >= n else found.min()
+            raise ValueError(
+                f"an entry of the sparse matrix {name} of shape {X.shape} has the "
+                f"index {wrong}, expected 0 to {n - 1}; build the matrix again."
+            )
 
 
 def canonical(X: Rows, name: str = "X") -> Rows:

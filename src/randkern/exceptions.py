@@ -7,7 +7,6 @@ without knowledge of randkern still catches it.
 from typing import Any
 
 __all__ = [
-    "CheckpointError",
     "ColumnScaleWarning",
     "DataFileError",
     "DeadlineWarning",
@@ -75,10 +74,6 @@ class ModelFileError(ValueError):
 
 class ModelVersionWarning(UserWarning):
     """A saved model was written by a newer version, or by one without checksums."""
-
-
-class CheckpointError(ValueError):
-    """A checkpoint is damaged, belongs to another fit, or cannot be written."""
 
 
 class NotSeparableError(ValueError):

@@ -56,6 +56,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._fitting import forget
 from randkern._object_archive import DESCRIPTION, UnknownNodeError, dump, name_of
 from randkern._object_archive import load as load_objects
 from randkern._random import Stream
@@ -81,7 +82,6 @@ from randkern.models._gp_laplace import (
 from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import NearestPosterior
 from randkern.models.cells import Cells, CellTree
-from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.logistic_cells import LogisticCells
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -89,7 +89,6 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_ridge import ExactRidge
@@ -146,13 +145,10 @@ _PARTS = (
     Poisson,
     Reach,
     RowPosterior,
-    SGDIterate,
-    SGDState,
     ScatteringMedium,
     StudentT,
     SpectralPreconditioner,
     Stream,
-    StreamingFit,
     TableEncoder,
     TensorArray,
     Cells,
@@ -522,10 +518,14 @@ def _without_tensors(estimator: Any) -> Any:
 
 
 def _without_callbacks(estimator: Any) -> Any:
-    """Return the estimator without scikit-learn's callbacks: they watch one run."""
-    if hasattr(estimator, "_skl_callbacks"):
-        estimator = copy.copy(estimator)
-        del estimator._skl_callbacks
+    """Return the estimator without scikit-learn's callbacks: they watch one run.
+
+    A callback that saves the model meets those of the fit in progress.
+    """
+    estimator = copy.copy(estimator)
+    forget(
+        estimator, "_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx"
+    )
     return estimator
 
 

@@ -61,7 +61,7 @@ def _build_app() -> Any:
     """Return the typer application with every subcommand."""
     import typer
 
-    from . import compare, console, fit, info, predict, tune
+    from . import compare, console, fit, info, predict
 
     app = typer.Typer(
         name="randkern",
@@ -73,7 +73,7 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
-    for module in (fit, predict, info, compare, tune):
+    for module in (fit, predict, info, compare):
         name = module.__name__.rpartition(".")[2]
         app.command(name)(console.guarded(module.command))
     result = {item.name: item for item in entry_points(group="randkern.commands")}

@@ -1,6 +1,7 @@
 """``randkern compare``: error against the number of features, on your data."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median, pstdev
@@ -14,8 +15,8 @@ from rich.table import Table
 from randkern.study.metrics import METRICS, Metric, metric_of
 
 from . import options
-from .console import titled_table
-from .studies import Source, named_values, run
+from .console import output, phase, progress_bar, started, titled_table
+from .tables import described, load
 
 _MAX_WIDTH = 1000
 _COSTS = ("fit s", "test s", "MB")
@@ -74,10 +75,12 @@ def command(
     out, where the data has none). Prints a table; writes results.json and
     compare.png.
     """
+    from .._files import check_writable
     from ..study.compare import compare
     from ..study.kernel_choices import parse_kernels
+    from ..study.records import write_results
 
-    measure = partial(
+    measured = partial(
         compare,
         kernels=[choice.label for choice in parse_kernels(kernels)],
         n_components=options.parse_sizes(n_components),
@@ -91,10 +94,50 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(
-        options.table_of(file, data), target, task, data_dir, test, form, groups, time
-    )
-    run(measure, source, time_limit, save, out, _print)
+    name = options.table_of(file, data)
+    console = output()
+    deadline = started(time_limit)
+    with phase(deadline, f"reading {name}"):
+        dataset = load(name, target, task, data_dir, test, form, groups, time)
+    if target is not None:
+        console.print(described(dataset, task), soft_wrap=True)
+    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out)
+    if save is not None:
+        check_writable(save.parent)
+    with progress_bar(deadline) as progress:
+        results = measured(
+            dataset, time_limit=deadline.limit, began=deadline.began, progress=progress
+        )
+    results["arguments"] |= {
+        "data": name,
+        "target": target,
+        "task": task,
+        "data_dir": None if data_dir is None else str(data_dir),
+        "test": None if test is None else str(test),
+        "groups": groups,
+        "time": time,
+        "format": asdict(form),
+    }
+    if test is not None:
+        results["dataset"]["split"] = f"the rows of {test.name}"
+    # A figure of an earlier run is not of these results.
+    figure = out / "compare.png"
+    saved = "" if save is None else _save_winner(dataset, results, save)
+    written = [write_results(results, out / "results.json", outdated=[figure])]
+    written += _figure(results, figure)
+    about = results["dataset"]
+    prepared = f"test rows: {about['split']}; {about['preprocessing']}"
+    console.print(prepared, soft_wrap=True)
+    _print(console, results)
+    if results["skipped"]:
+        console.print(_skipped(results["skipped"]), soft_wrap=True)
+    for note in results["warnings"]:
+        console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
+    if save is not None:
+        console.print(saved, soft_wrap=True)
+        written.append(save)
+    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
 def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
@@ -227,4 +270,72 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }
     for kernel, values in chosen.items():
-        console.print(f"{kernel}: {named_values(values)}")
+        console.print(f"{kernel}: {_named_values(values)}")
+
+
+def _named_values(values: Mapping[str, float]) -> str:
+    """Return hyperparameters as text, such as ``lengthscale 2, alpha 0.1``."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _skipped(notes: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line about all that was skipped, with the reason of the first."""
+    settings: dict[str, list[str]] = {}
+    for note in notes:
+        settings.setdefault(note["kernel"], []).append(_setting(note))
+    listed = "; ".join(f"{name}, {', '.join(own)}" for name, own in settings.items())
+    reasons = list(dict.fromkeys(note["reason"] for note in notes))
+    others = " (results.json has the reason of each)" * (len(reasons) > 1)
+    return f"skipped {listed}: {reasons[0]}{others}"
+
+
+def _setting(note: Mapping[str, Any]) -> str:
+    """Describe the model that a note is about."""
+    size = note["n_components"]
+    return "exact" if size is None else f"{size:,} features"
+
+
+def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
+    """Write the figure; return no path if matplotlib or records are missing."""
+    from ..plots.records import plot_compare, save_figure
+    from ..study.metrics import metric_of
+
+    records, about = results["records"], results["dataset"]
+    if not records:
+        return []
+    named = metric_of(results["arguments"].get("metric"), about["task"])
+    try:
+        figure = plot_compare(
+            records,
+            dataset=about["name"],
+            score=named.score,
+            metric=f"{named.title.removesuffix(' (%)')} on test rows",
+            percent=named.scale == 100,
+            baseline=results["baselines"].get("linear model"),
+        )
+    except ModuleNotFoundError:
+        typer.echo(
+            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
+            err=True,
+        )
+        return []
+    return [save_figure(figure, path)]
+
+
+def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
+    """Fit and save the best model; return a line that describes it."""
+    import randkern
+
+    from ..study.fits import fit_winner, winner
+
+    model = fit_winner(dataset, results)
+    model.table_schema_ = dataset.schema
+    randkern.save(model, path)
+    best = winner(results) or {}
+    results["saved"] = best
+    size = best["n_components"]
+    features = "the exact kernel" if size is None else f"{size:,} features"
+    if best["features"] == "nystrom":
+        features = f"{size:,} landmarks"
+    named = _named_values(best["hyperparameters"])
+    return f"saved the best, {best['kernel']} with {features} ({named})"

@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 import randkern
 
 if TYPE_CHECKING:
-    from ..study.deadline import Deadline
+    from ..reporting.deadline import Deadline
 
 # Of redirected output without COLUMNS; others have their width up to MAX_COLUMNS.
 PLAIN_COLUMNS = 100
@@ -176,7 +176,7 @@ def described_error(error: Exception) -> str:
 
 def started(limit: float) -> "Deadline":
     """Return the end of a command with a time limit, which counts from its process."""
-    from ..study.deadline import Deadline
+    from ..reporting.deadline import Deadline
 
     return Deadline(limit, start_of_process.get())
 

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,11 +19,10 @@ from randkern.exceptions import DeadlineWarning
 from . import options
 from .console import output, phase, started, titled_table
 from .options import Task, TimeLimit
-from .schedule import Schedule
 from .tables import TrialCounter, described, load
 
 if TYPE_CHECKING:
-    from ..study.deadline import Deadline
+    from ..reporting.deadline import Deadline
 
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE = 0.2
@@ -165,24 +164,20 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     task = job.table.task
     arguments = job.arguments
     (X, _, y, _), known, _ = job.parts
-    schedule = Schedule.of(deadline.limit, X, is_refitted=arguments["refit"])
+    seconds = deadline.seconds_of_fits(X, is_refitted=arguments["refit"])
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
-        _fit(model, schedule.search, X, y, known, deadline, doing)
+        _fit(model, seconds[0], X, y, known, deadline, doing)
     fitted = fitted_rows(model) or f"fitted to the {len(y):,} rows that train it"
     files.write_model(model, fitted)  # whatever happens to the rest
     # A fit without a search takes no longer than one with it.
-    reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
-
-    def in_time(seconds: float) -> bool:
-        return deadline.left - reserved >= seconds
-
+    deadline.reserved = min(seconds[1], measurement.seconds) + _WRITING_SECONDS
     with phase(deadline, "scoring held-out rows"):
-        evaluated = _evaluated(job, measurement, in_time)
+        evaluated = _evaluated(job, measurement, deadline)
     _print_tables(console, evaluated, task, job.metric)
     target = arguments["target"]
     with phase(deadline, "importances and figures of the report"):
-        figures = panels(evaluated, target, in_time)
+        figures = panels(evaluated, target, deadline)
     _warn_of_late(evaluated, figures, deadline.limit)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
@@ -191,7 +186,7 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     files.write_model(model, fitted)  # which may have stored its importances
     files.write_report(page, results)
     if arguments["refit"]:
-        fitted = _refit(model, job.table, job.splitting, deadline, schedule)
+        fitted = _refit(model, job.table, job.splitting, deadline, seconds[1])
         files.write_model(model, fitted)
         files.write_report(page, results)
     console.print(files.outcome, soft_wrap=True)
@@ -368,7 +363,7 @@ def _fit(
 
 
 def _refit(
-    model: Any, table: Any, splitting: Any, deadline: "Deadline", schedule: Schedule
+    model: Any, table: Any, splitting: Any, deadline: "Deadline", seconds: float
 ) -> str:
     """Fit the kernels that were evaluated to all rows; say to how many.
 
@@ -381,13 +376,13 @@ def _refit(
     shares = model._importances
     model.set_params(warm_start=True)  # without a new search
     doing = f"fitting all {len(y):,} rows with these kernels"
-    _fit(model, schedule.refit, X, y, splitting, deadline, doing)
+    _fit(model, seconds, X, y, splitting, deadline, doing)
     model.set_params(warm_start=False)
     model._importances = shares
     return fitted_rows(model) or f"fitted to all {len(y):,} rows"
 
 
-def _evaluated(job: _Job, fit: Any, in_time: Callable[[float], bool]) -> Any:
+def _evaluated(job: _Job, fit: Any, deadline: "Deadline") -> Any:
     """Evaluate a fitted model, and others for which there is time, on test rows."""
     from ..reporting import EvaluatedModel, baselines, evaluate
 
@@ -395,7 +390,7 @@ def _evaluated(job: _Job, fit: Any, in_time: Callable[[float], bool]) -> Any:
     split, _, held_out = job.parts
     X, X_test, y, y_test = split
     texts, limit = model.text_columns, model.time_limit
-    others = baselines(X, y, job.table.task, texts, limit, in_time).items()
+    others = baselines(X, y, job.table.task, texts, limit, deadline).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return EvaluatedModel(
         model,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
-
-import numpy as np
 
 from randkern._extras import import_extra
 from randkern._sklearn import num_samples
@@ -15,8 +13,6 @@ from randkern._validation import check_count, is_tensor
 from randkern.data.sources import ArraySource, ParquetSource, Source, open_zarr
 from randkern.exceptions import RowsChangedError
 
-# The number of an item of a stream, its first row, and the item.
-_Item = tuple[int | None, int | None, Any]
 _SHAPES = "X, (X, y) or (X, y, sample_weight)"
 
 
@@ -32,8 +28,7 @@ class RowBlock:
     start : int or None
         Number of the first row in the stream, which sets it; None if unknown.
     number : int or None
-        Number of the block among the items of the stream; None if rows are read in a
-        random order.
+        Number of the block among the items of the stream, which sets it.
     """
 
     X: Any
@@ -134,7 +129,6 @@ class RowBlocks:
         self.column_names: tuple[str, ...] | None = getattr(
             blocks, "column_names", None
         )
-        self._starts: list[int] = []  # the first rows of all items, after a pass
         self._parts: tuple[bool, bool] | None = None
 
     @classmethod
@@ -273,68 +267,16 @@ class RowBlocks:
         return cls.from_arrays(*arrays, block_rows=block_rows)
 
     def __iter__(self) -> Iterator[RowBlock]:
-        items = ((number, None, item) for number, item in enumerate(self._start()))
-        self.n_rows, self._starts = yield from self._checked(items, in_order=True)
-        self.n_blocks = len(np.unique([*self._starts, self.n_rows])) - 1
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(
-            "RowBlocks cannot be converted to an array: models with n_components "
-            "accept them in fit, predict and score; elsewhere pass the X of one block."
-        )
-
-    def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
-        """Yield all rows in blocks, in a random order where the source allows it.
-
-        Arrays, also those on disk, are read in slices of about 1 MB or in whole chunks,
-        Parquet files by row groups, and sequences of blocks by their items. Any other
-        stream is read in its own order. Rows within a block keep their order.
-
-        Parameters
-        ----------
-        generator : numpy.random.Generator
-            Draws the order.
-
-        Examples
-        --------
-        >>> import numpy as np, randkern as rk
-        >>> rows = rk.RowBlocks.from_arrays(np.arange(8.0)[:, None], block_rows=2)
-        >>> generator = np.random.default_rng(0)
-        >>> [block.X.ravel().tolist() for block in rows.shuffled(generator)]
-        [[4.0, 5.0], [0.0, 1.0], [2.0, 3.0], [6.0, 7.0]]
-        """
-        source = self._blocks
-        items: Iterable[_Item]
-        in_order = False
-        if hasattr(source, "shuffled"):
-            items = ((None, *pair) for pair in source.shuffled(generator))
-        elif isinstance(source, Sequence):
-            order = generator.permutation(len(source)).tolist()
-            starts = dict(enumerate(self._starts))
-            items = ((i, starts.get(i), source[i]) for i in order)
-        else:
-            items = ((i, None, item) for i, item in enumerate(self._start()))
-            in_order = True
-        self.n_rows, _ = yield from self._checked(items, in_order)
-
-    def _checked(
-        self, items: Iterable[_Item], in_order: bool
-    ) -> Generator[RowBlock, None, tuple[int, list[int]]]:
-        """Yield the blocks of a pass; return the number of rows, and items' first rows.
-
-        Items come with their numbers and first rows, None if these are unknown.
-        """
-        n_rows, starts = 0, []
-        for number, start, item in items:
-            start = n_rows if in_order else start
-            location = block_name(number, start if number is None else None)
-            block = replace(as_block(item, location), number=number, start=start)
+        n_rows = n_blocks = 0
+        for number, item in enumerate(self._start()):
+            location = f"block {number}"
+            block = replace(as_block(item, location), number=number, start=n_rows)
             length = checked_length(block, location)
-            starts.append(n_rows)
             if not length:
                 continue
             self._check_parts(block, location)
             n_rows += length
+            n_blocks += 1
             if self.n_rows is not None and n_rows > self.n_rows:
                 raise self._changed(
                     f"{location} brings the number of rows to {n_rows}, expected "
@@ -346,7 +288,13 @@ class RowBlocks:
                 f"this pass over the blocks yielded {n_rows} rows, expected "
                 f"{self.n_rows}"
             )
-        return n_rows, starts
+        self.n_rows, self.n_blocks = n_rows, n_blocks
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "RowBlocks cannot be converted to an array: models with n_components "
+            "accept them in fit, predict and score; elsewhere pass the X of one block."
+        )
 
     def _changed(self, difference: str) -> ValueError:
         """Return the error for a difference from `n_rows`, or from the first pass."""
@@ -442,8 +390,6 @@ def check_reiterable(blocks: Any) -> None:
 
 def block_name(number: int | None, start: int | None) -> str:
     """Return the name of a block for messages."""
-    if number is None:
-        return f"the block from row {start:,} on"
     return f"block {number}" + (f", from row {start:,} on" if start else "")
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 import numpy as np
 
-from randkern._cells import cell, is_missing, rows_of_text
-from randkern._tables import is_time
+from randkern._cells import cell, rows_of_text
 
-_TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 # A text column with more distinct values, most of them in a single row, is free text,
 # not categories.
 _MAX_CATEGORIES = 200
@@ -130,35 +127,6 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
             f"{cell(values, rows)}; fix or clear these values."
         )
     return n if many else 0
-
-
-def check_targets(y: Any) -> None:
-    """Raise for dates and durations, and for labels that cannot be compared."""
-    if str(getattr(y, "dtype", "")) != "object":
-        if hasattr(y, "dtype") and is_time(y):
-            _refuse_times(str(y.dtype))
-        return
-    kinds = {type(value) for value in np.ravel(y).tolist() if not is_missing(value)}
-    named = ", ".join(sorted(kind.__name__ for kind in kinds))
-    if any(issubclass(kind, tuple) for kind in kinds):
-        raise ValueError(
-            "y contains tuples, expected one number or label per row; join the parts "
-            "of each tuple into a string."
-        )
-    if 0 < sum(issubclass(kind, str) for kind in kinds) < len(kinds):
-        raise ValueError(
-            f"y has values of different types, {named}; convert all of them to "
-            "strings, or all to numbers."
-        )
-    if any(issubclass(kind, _TIMES) for kind in kinds):
-        _refuse_times(named)
-
-
-def _refuse_times(named: str) -> None:
-    raise ValueError(
-        f"y has {named} values, expected real numbers or labels; convert them, for "
-        "instance dates to days with (dates - first) / numpy.timedelta64(1, 'D')."
-    )
 
 
 def split_target(X: Any, y: Any, target: str | None) -> tuple[Any, Any]:

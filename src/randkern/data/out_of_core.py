@@ -33,83 +33,41 @@ from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import (
     ArrayRows,
     TrainingData,
-    merge,
-    row_blocks,
-    stored_bytes,
 )
 
 # Targets of a stream up to this size are cached, which saves a pass over the rows.
 _TARGET_BYTES = 16 * 10**6
-# Least number of batches in the pool from which random rows are drawn.
-_POOLED_BATCHES = 16
 _NOT_FITTED = "Nothing was fitted."
 
 
 class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
-    `read` returns an iterator over blocks of checked rows, the same in every call: in
-    their own order for None, in a random order for a generator. Blocks know the number
-    of their first row. `like` is an array of the dtype of the rows, on their device,
-    and `n_bytes` the memory of all X.
+    `read` returns an iterator over blocks of checked rows, the same in every call, each
+    with the number of its first row. `like` is an array of the dtype of the rows, on
+    their device.
     """
 
     def __init__(
         self,
-        read: Callable[[np.random.Generator | None], Iterator[ArrayRows]],
+        read: Callable[[], Iterator[ArrayRows]],
         n_rows: int,
         n_targets: int,
         like: Any,
-        n_bytes: int,
     ):
         self._read = read
         self.n_rows = n_rows
         self.n_targets = n_targets
         self.like = like
-        # Targets and weights are float64.
-        self._row_bytes = n_bytes / n_rows + 8 * (n_targets + 1)
         # Functions applied to each block that is read.
         self._changes: tuple[Callable[[ArrayRows], ArrayRows], ...] = ()
 
-    def _pass(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        for block in self._read(generator):
-            for change in self._changes:
-                block = change(block)
-            yield block
-
     def blocks(self, max_rows: int, start: int = 0) -> Iterator[ArrayRows]:
-        for block in self._pass(None):
+        for block in self._read():
             if block.rows.stop > start:
+                for change in self._changes:
+                    block = change(block)
                 yield from block.blocks(max_rows, max(0, start - block.start))
-
-    def batches(
-        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
-    ) -> Iterator[ArrayRows]:
-        """Yield batches drawn from a pool of rows that is refilled in a random order.
-
-        Data that fit in the pool give the same batches as an array.
-        """
-        # Three copies: the blocks, the merged pool, and its batches.
-        capacity = int(pool_bytes / (3 * self._row_bytes))
-        capacity = max(_POOLED_BATCHES * n_rows, capacity)
-        fits_in_pool = self.n_rows <= capacity
-        pool: list[ArrayRows] = []
-        n_pooled = 0
-        for block in self._pass(None if fits_in_pool else generator):
-            for part in block.blocks(max(1, capacity // 4)):
-                # Copies: the stream may reuse the memory for its next block.
-                pool.append(part.copied())
-                n_pooled += part.n_rows
-                if n_pooled >= capacity and not fits_in_pool:
-                    rows = merge(pool)
-                    order = generator.permutation(n_pooled)
-                    n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
-                    for drawn in row_blocks(n_drawn, n_rows):
-                        yield rows.take(np.sort(order[drawn]))
-                    remainder = rows.take(np.sort(order[n_drawn:]))
-                    pool, n_pooled = [remainder], remainder.n_rows
-        if n_pooled:
-            yield from merge(pool).batches(n_rows, generator)
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
         rows = copy.copy(self)
@@ -120,18 +78,8 @@ class StreamedRows(TrainingData):
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
         return self._changed(partial(ArrayRows.rescaled, shift=shift, scale=scale))
 
-    def reweighted(self, factor: float) -> StreamedRows:
-        return self._changed(partial(ArrayRows.reweighted, factor=factor))
-
     def without(self, numbers: np.ndarray) -> StreamedRows:
         return self._changed(partial(ArrayRows.without, numbers=numbers))
-
-    def with_targets(self, numbers: np.ndarray, targets: Array) -> StreamedRows:
-        change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
-        rows = self._changed(change)
-        rows.n_targets += targets.shape[1]
-        rows._row_bytes += 8 * targets.shape[1]
-        return rows
 
 
 class _CheckedBlocks:
@@ -167,13 +115,12 @@ class _CheckedBlocks:
             self._record.add(X, block.y, weight, _start_of(block))
             yield replace(block, X=X, sample_weight=weight), summary
 
-    def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        """Yield blocks with their targets, in order or in a random order."""
+    def read(self) -> Iterator[ArrayRows]:
+        """Yield blocks with their targets."""
         self._n_passes += 1
         in_pass = f"in pass {self._n_passes}"
-        blocks = self.blocks if generator is None else self.blocks.shuffled(generator)
         record = PassRecord()
-        for block in _read(blocks, in_pass, _NOT_FITTED):
+        for block in _read(self.blocks, in_pass, _NOT_FITTED):
             start = _start_of(block)
             location = f"{block_name(block.number, start)}, {in_pass},"
             try:
@@ -224,7 +171,6 @@ def read_stream(
     summaries: list[Any] = []
     targets: list[tuple[Any, Any]] = []
     n_rows = 0
-    n_bytes = 0
     target_bytes = 0
     like: Array = None
     for block, summary in checked.first_pass():
@@ -239,7 +185,6 @@ def read_stream(
                 targets.clear()
         sample.add(rows, weight, generator)
         n_rows += rows.shape[0]
-        n_bytes += stored_bytes(rows)
         if like is None or like.dtype.itemsize < rows.dtype.itemsize:
             like = ops_of(rows).empty((0, rows.shape[1]), rows)
     if n_rows == 0:
@@ -249,7 +194,7 @@ def read_stream(
         )
     n_targets = estimator._learn_from_summaries(summaries)
     checked.like = like if device is None else _empty_on(device, like)
-    streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
+    streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like)
     if target_bytes <= _TARGET_BYTES:
         read_targets = (
             # Rows without columns, against which targets are checked.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, is_tensor, validate_rows
+from randkern._validation import Rows, check_kind, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data.blocks import RowBlocks, as_blocks
 from randkern.data.devices import DeviceBlocks, DeviceRows, split_device
@@ -105,6 +105,8 @@ def mapped_rows(
 
 def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     """Return targets, predictions and weights of rows of any kind."""
+    check_kind(y, "y")
+    check_kind(sample_weight, "sample_weight")
     if is_dask(X):
         if sample_weight is not None:
             sample_weight = np.asarray(sample_weight)

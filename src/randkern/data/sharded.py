@@ -33,6 +33,7 @@ from randkern._random import Stream
 from randkern._validation import (
     Array,
     check_has_targets,
+    check_kind,
     check_weights,
     is_dask_collection,
     is_device_array,
@@ -539,6 +540,7 @@ def _first_pass(
             empty_on(device, X.dtype)  # raises, listing this worker's devices
         weight = check_weights(weight, X, of_block=True)
         if y is not None:
+            check_kind(y, "y")
             y = np.asarray(y)
             if len(y) != X.shape[0]:
                 raise ValueError(

@@ -6,7 +6,7 @@ A source is what `RowBlocks` reads, :class:`Source`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
@@ -22,8 +22,6 @@ from randkern.exceptions import DataFileError
 _BLOCK_BYTES = 16 * 10**6
 # Chunks are decoded as a whole; bands of them up to this size are read at once.
 _BAND_BYTES = 256 * 10**6
-# Size of the slices that are read if their order is random.
-_SLICE_BYTES = 10**6
 # The itemsize of rows without a dtype.
 _ASSUMED_ITEMSIZE = 8
 _PURPOSE = "RowBlocks.from_parquet"
@@ -41,9 +39,7 @@ class Source(Protocol):
 
     - `n_rows` and `n_blocks`, the numbers of its rows and blocks (without them, they
       are counted in the first pass);
-    - `column_names`, those of X where blocks are arrays;
-    - ``shuffled(generator)``, which yields the blocks in a random order, each in a pair
-      after the number of its first row.
+    - `column_names`, those of X where blocks are arrays.
     """
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -79,26 +75,12 @@ class ArraySource:
         for rows in row_blocks(self.n_rows, self.block_rows):
             yield self._rows(rows)
 
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield slices of 1 MB, or of whole chunks, in a random order.
-
-        They come with the numbers of their first rows.
-        """
-        slice_rows = min(
-            self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES)
-        )
-        slices = list(row_blocks(self.n_rows, slice_rows))
-        for i in generator.permutation(len(slices)):
-            yield slices[i].start, self._rows(slices[i])
-
     def _rows(self, rows: slice) -> tuple[Any, ...]:
         return tuple(_read(part, rows) for part in self.parts)
 
 
-def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
-    """Return how many rows of `X` take `n_bytes`, in whole chunks if it has any."""
+def default_block_rows(X: Any) -> int:
+    """Return how many rows of `X` take 16 MB, in whole chunks if it has any."""
     n, d = X.shape
     if hasattr(X, "nnz"):
         entry = X.data.itemsize + X.indices.itemsize
@@ -106,7 +88,7 @@ def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
     else:
         dtype = getattr(X, "dtype", None)
         bytes_per_row = d * int(getattr(dtype, "itemsize", _ASSUMED_ITEMSIZE))
-    block = rows_within(n_bytes, bytes_per_row)
+    block = rows_within(_BLOCK_BYTES, bytes_per_row)
     chunks = getattr(X, "chunks", None)  # None for a contiguous h5py dataset
     chunk = chunks[0] if chunks else 1
     if not isinstance(chunk, int) or chunk * bytes_per_row > _BAND_BYTES:
@@ -179,38 +161,21 @@ class ParquetSource:
         self.dtype = np.dtype(np.float32 if single else np.float64)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
-        yield from self._blocks_of(self._row_groups())
-
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[int, tuple[Any, Any, Any]]]:
-        """Yield blocks of row groups in a random order, with their first rows."""
-        row_groups = list(self._row_groups())
-        lengths = [group.row_groups[0].num_rows for group in row_groups]
-        starts = np.cumsum([0, *lengths])
-        for i in generator.permutation(len(row_groups)):
-            start = int(starts[i])
-            for block in self._blocks_of([row_groups[i]]):
-                yield start, block
-                start += block[0].shape[0]
-
-    def _blocks_of(self, row_groups: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the rows of row groups in blocks."""
         target, weight = self.target, self.sample_weight
-        for table in self._tables(row_groups):
+        for table in self._tables():
             yield (
                 self._features(table),
                 None if target is None else _values(table, target),
                 None if weight is None else _numbers(table, weight, np.dtype(float)),
             )
 
-    def _tables(self, row_groups: Iterable[Any]) -> Iterator[Any]:
+    def _tables(self) -> Iterator[Any]:
         """Yield tables of `block_rows` rows, across row groups and files."""
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         pending: list[Any] = []
         n_pending = 0
         with _readable(self.path):
-            for batch in self._batches(row_groups):
+            for batch in self._batches():
                 pending.append(batch)
                 n_pending += batch.num_rows
                 while n_pending >= self.block_rows:
@@ -222,13 +187,7 @@ class ParquetSource:
         if n_pending:
             yield arrow.Table.from_batches(pending)
 
-    def _row_groups(self) -> Iterator[Any]:
-        """Yield the row groups of all files."""
-        with _readable(self.path):
-            for fragment in _open(self.path).get_fragments():
-                yield from fragment.split_by_row_group()
-
-    def _batches(self, row_groups: Iterable[Any]) -> Iterator[Any]:
+    def _batches(self) -> Iterator[Any]:
         """Yield the rows of row groups.
 
         A scanner of all files would read ahead of a slow consumer until all are in
@@ -242,15 +201,16 @@ class ParquetSource:
         )
         apart = (self.target, self.sample_weight)
         names = dict.fromkeys([*self.column_names, *(name for name in apart if name)])
-        for row_group in row_groups:
-            yield from row_group.to_batches(
-                schema=dataset.schema,
-                columns=list(names),
-                batch_size=self.block_rows,
-                batch_readahead=1,
-                fragment_readahead=1,
-                fragment_scan_options=options,
-            )
+        for fragment in dataset.get_fragments():
+            for row_group in fragment.split_by_row_group():
+                yield from row_group.to_batches(
+                    schema=dataset.schema,
+                    columns=list(names),
+                    batch_size=self.block_rows,
+                    batch_readahead=1,
+                    fragment_readahead=1,
+                    fragment_scan_options=options,
+                )
 
     def _features(self, table: Any) -> Any:
         """Return X: a float array, or a dataframe if there are categories."""

@@ -75,7 +75,7 @@ class TrainingData:
     in_memory : bool
         Whether all rows are a single array of this process: see :meth:`as_arrays`.
     in_one_place : bool
-        Whether this process reads the rows itself, so that it can shuffle them.
+        Whether this process reads the rows itself, in their order.
     """
 
     n_rows: int
@@ -98,12 +98,6 @@ class TrainingData:
 
     def blocks(self, max_rows: int, start: int = 0) -> Iterator[ArrayRows]:
         """Yield blocks of at most `max_rows` that cover the rows from `start` on."""
-        raise NotImplementedError
-
-    def batches(
-        self, n_rows: int, generator: np.random.Generator, pool_bytes: int
-    ) -> Iterator[ArrayRows]:
-        """Yield all rows in batches, shuffled as well as the memory allows."""
         raise NotImplementedError
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -147,16 +141,8 @@ class TrainingData:
         """Return the rows with targets minus shifts (k,), divided by scales (k,)."""
         raise NotImplementedError
 
-    def reweighted(self, factor: float) -> TrainingData:
-        """Return the rows with weights times a factor."""
-        raise NotImplementedError
-
     def without(self, numbers: np.ndarray) -> TrainingData:
         """Return the rows with the weight 0 at these ascending numbers."""
-        raise NotImplementedError
-
-    def with_targets(self, numbers: np.ndarray, targets: Array) -> TrainingData:
-        """Return the rows with further targets (m, s) at these numbers, 0 elsewhere."""
         raise NotImplementedError
 
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
@@ -254,13 +240,6 @@ class ArrayRows(TrainingData):
         for part in row_blocks(self.n_rows - start, max_rows):
             yield self.part(start + part.start, start + part.stop)
 
-    def batches(
-        self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0
-    ) -> Iterator[ArrayRows]:
-        order = generator.permutation(self.n_rows)
-        for part in row_blocks(self.n_rows, n_rows):
-            yield self.take(np.sort(order[part]))
-
     def take(self, numbers: Any) -> ArrayRows:
         take = ops_of(self.X).take
         return self._apply(lambda array: take(array, numbers))
@@ -275,10 +254,6 @@ class ArrayRows(TrainingData):
         Y = (self.Y - like(shift, self.Y)) / like(scale, self.Y)
         return ArrayRows(self.X, Y, self.weight, self.start)
 
-    def reweighted(self, factor: float) -> ArrayRows:
-        weight = self.targets()[1] * factor
-        return ArrayRows(self.X, self.Y, weight, self.start)
-
     def without(self, numbers: np.ndarray) -> ArrayRows:
         used = np.ones(self.n_rows)
         low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
@@ -286,15 +261,6 @@ class ArrayRows(TrainingData):
         weight = ops_of(self.Y).float64_like(used, self.Y)
         weight = weight if self.weight is None else weight * self.weight
         return ArrayRows(self.X, self.Y, weight, self.start)
-
-    def with_targets(self, numbers: np.ndarray, targets: Array) -> ArrayRows:
-        ops = ops_of(self.Y)
-        further = ops.float64_zeros((self.n_rows, targets.shape[1]), self.Y)
-        low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
-        further[numbers[low:high] - self.start] = ops.float64_like(
-            targets[low:high], self.Y
-        )
-        return ArrayRows(self.X, ops.hstack([self.Y, further]), self.weight, self.start)
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:

@@ -94,7 +94,7 @@ class Spectral(Stationary):
         X, Y = (ops.to_host(densify(rows) * scale) for rows in (X, Y))
         if self.value is None:
             generator = np.random.default_rng(0)
-            rows = np.asarray(self.sampler(_ESTIMATE_DRAWS, X.shape[1], generator))
+            rows = _frequencies(self.sampler, _ESTIMATE_DRAWS, X.shape[1], generator)
             out = np.zeros((len(X), len(Y)))
             for draws in row_blocks(_ESTIMATE_DRAWS, _DRAWS_PER_BLOCK):
                 a, b = X @ rows[draws].T, Y @ rows[draws].T
@@ -102,8 +102,31 @@ class Spectral(Stationary):
             return ops.float64_like(out / _ESTIMATE_DRAWS, like)
         out = np.empty((len(X), len(Y)))
         for block in row_blocks(len(X), rows_within(_DIFFERENCE_BYTES, 8 * Y.size)):
-            out[block] = self.value(X[block, None] - Y)
+            differences = X[block, None] - Y
+            values = np.asarray(self.value(differences))
+            if values.shape != differences.shape[:2]:
+                raise ValueError(
+                    f"value must return an array of shape {differences.shape[:2]} for "
+                    f"differences of shape {differences.shape}, got {values.shape}; "
+                    "reduce the last axis."
+                )
+            out[block] = values
         return ops.float64_like(out, like)
+
+
+def _frequencies(
+    sampler: Any, n: int, d: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Return what a user's sampler draws, checked."""
+    drawn = np.asarray(sampler(n, d, generator))
+    if drawn.shape != (n, d) or drawn.dtype.kind not in "iuf":
+        raise ValueError(
+            f"sampler must return real numbers of shape {(n, d)}, got {drawn.dtype} "
+            f"values of shape {drawn.shape}."
+        )
+    if not np.isfinite(drawn).all():
+        raise ValueError("sampler must return finite numbers, got NaN or infinity.")
+    return drawn.astype(float)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,12 +139,7 @@ class Sampled(Stored):
 
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("sampler").generator()
-        rows = np.asarray(self.sampler(self.n_draws, self.width, generator), float)
-        if rows.shape != (self.n_draws, self.width) or not np.isfinite(rows).all():
-            raise ValueError(
-                f"sampler must return finite numbers of shape "
-                f"{(self.n_draws, self.width)}, got shape {rows.shape}."
-            )
+        rows = _frequencies(self.sampler, self.n_draws, self.width, generator)
         if self.signed:
             rows = rows * generator.choice([-1.0, 1.0], (self.n_draws, 1))
         return (rows,)

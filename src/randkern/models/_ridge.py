@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from dataclasses import replace
 from numbers import Real
@@ -12,21 +11,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing, forget
-from randkern._memory import check_memory, resolve_memory_limit
+from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
-from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS
 from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import (
-    SAME_SUMS,
     IterativeRidge,
-    StreamingFit,
-    sums_of_rows,
 )
 from randkern.models.left_out import merge_copies
 from randkern.models.memory import (
@@ -43,7 +38,6 @@ from randkern.models.normal_equations import (
 from randkern.solvers import (
     ITERATIVE,
     PCG,
-    Checkpoint,
     IterativeSolver,
 )
 
@@ -56,39 +50,51 @@ class KernelRidge(RidgeModel):
         # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", *ITERATIVE}), IterativeSolver],
-        "checkpoint": [str, os.PathLike, None],
+        "warm_start": ["boolean"],
     }
 
     _needs_sums_alone = True
     alpha: float
     solver: Any
-    checkpoint: Any
+    warm_start: bool
     _statistics: NormalEquations
-    _streaming: StreamingFit
 
     @abstractmethod
     def _error_of(self, Y: Array, predictions: Array, weight: Array) -> float:
         """Return the error of predictions, (n, k), for validation."""
 
-    def _begin(self) -> tuple[int | None, Stream]:
-        """Return the memory limit in bytes, if there is one, and the random stream.
+    def _last_weights(self) -> Array:
+        """Return the weights to continue from, (D, k) or (n, k), or None."""
+        name = "dual_coef_" if self.n_components is None else "coef_"
+        weights = getattr(self, name, None) if self.warm_start else None
+        if weights is None:
+            return None
+        if weights.ndim == 1:
+            return weights[:, None]
+        return weights if self.n_components is None else weights.T
 
-        For a resumed fit, those of the checkpoint: the limit determines how many rows
-        are cached in 16 bits, and so affects the weights to about 1e-5.
-        """
-        limit, stream = super()._begin()
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint)
-            checkpoint.check_writable()
-            saved = checkpoint.load_integers(["key", "memory"])
-            if limit is None and saved.get("memory"):
-                limit = resolve_memory_limit(saved["memory"])
-            if self.random_state is None and "key" in saved:
-                stream = Stream(saved["key"])
-        return limit, stream
+    def _stream(self) -> Stream:
+        if self.warm_start and self.random_state is None and hasattr(self, "_key"):
+            return Stream(self._key)
+        return super()._stream()
+
+    def _validate_params(self) -> None:
+        if isinstance(self.solver, str) and self.solver == "sgd":
+            raise ValueError(
+                "there is no solver='sgd'; for stochastic gradients fit scikit-learn's "
+                "SGDRegressor or SGDClassifier to RandomFeatures: "
+                "SGDRegressor().partial_fit(features.transform(X), y) for each block "
+                "of rows; or use solver='pcg', which reads rows repeatedly."
+            )
+        super()._validate_params()
 
     def _fit_rows(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array = None,
     ) -> None:
         """Fit weights to checked rows."""
         rows = self._shift_targets(rows)
@@ -100,7 +106,7 @@ class KernelRidge(RidgeModel):
                 )
             self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
         elif self._iterates(rows, limit):
-            self._fit_iteratively(rows, limit, stream, report)
+            self._fit_iteratively(rows, limit, stream, report, start)
         elif self._is_dual(rows):
             self._fit_gram(rows.as_arrays(), limit)
         else:
@@ -160,19 +166,16 @@ class KernelRidge(RidgeModel):
         return solver
 
     def _fit_iteratively(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array,
     ) -> None:
         """Solve for weights without forming a matrix."""
         if self.plan_ is None:
             self.X_fit_ = rows.as_arrays().X
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(
-                self.checkpoint,
-                attached={"key": np.uint64(self._key), "memory": np.int64(limit)},
-                identity={"sums": rows.reduce(sums_of_rows)},
-                tolerances={"sums": SAME_SUMS},
-            )
         report.begin(lambda value: self._fitted(*system.operator.weights_of(value)))
         ridge = IterativeRidge(
             self.kernel_,
@@ -185,8 +188,8 @@ class KernelRidge(RidgeModel):
             stream.child("solver"),
         )
         try:
-            system = ridge.system(rows, self._iterative_solver(), checkpoint)
-            solution = system.solve(report, checkpoint)
+            system = ridge.system(rows, self._iterative_solver())
+            solution = system.solve(report, start)
         finally:
             report.iterations_end()
         residuals = system.left_out_residuals(solution)
@@ -254,7 +257,7 @@ class KernelRidge(RidgeModel):
 
     def _forget(self) -> None:
         super()._forget()
-        forget(self, "_statistics", "_streaming")
+        forget(self, "_statistics")
 
     # -- rows that are added -----------------------------------------------------
 
@@ -263,10 +266,6 @@ class KernelRidge(RidgeModel):
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
-        solver = self._iterative_solver()
-        if solver.continues:
-            self._take_steps(rows, solver)
-            return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
             self._forget()
@@ -292,26 +291,7 @@ class KernelRidge(RidgeModel):
     @property
     def _has_begun(self) -> bool:
         """Whether partial_fit has been called since the last fit."""
-        return hasattr(self, "_statistics") or hasattr(self, "_streaming")
-
-    def _take_steps(self, rows: ArrayRows, solver: IterativeSolver) -> None:
-        """Take steps of a solver that continues on new rows."""
-        if self.fit_intercept:
-            raise ValueError(
-                f"partial_fit with solver={solver.name!r} cannot fit an intercept; use "
-                "fit_intercept=False, or another solver."
-            )
-        if not hasattr(self, "_streaming"):
-            self._forget()
-            stream = root_stream(self.random_state)
-            self._draw(rows.X, rows.weight, stream)
-            self._shift = (0.0,) * rows.n_targets
-            self._streaming = StreamingFit(
-                self._plan, rows, float(self.alpha), stream.child("solver"), solver
-            )
-        self._streaming, solution = self._streaming.continued(rows)
-        intercept = ops_of(rows.Y).float64_zeros(rows.n_targets, rows.Y)
-        self._store(solution, solution.value, intercept)
+        return hasattr(self, "_statistics")
 
     @all_or_nothing
     def solve(self) -> Any:
@@ -326,17 +306,8 @@ class KernelRidge(RidgeModel):
         """
         if not self._has_begun:
             raise ValueError("there is nothing to solve; call partial_fit first.")
-        if hasattr(self, "_streaming"):
-            return self  # the weights are those after the last step
         self._store_solution_of(self._statistics, overwrite=False)
         return self
-
-    # Paths are stored as strings, as skops supports no others.
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if isinstance(state.get("checkpoint"), os.PathLike):
-            state["checkpoint"] = os.fspath(state["checkpoint"])
-        return state
 
     def _values(self, X: Any) -> Any:
         check_is_fitted(self)

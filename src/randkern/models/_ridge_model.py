@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from randkern._fitting import all_or_nothing, forget, remember
-from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions
 from randkern._validation import Array, Rows, check_count
@@ -49,9 +48,14 @@ class RidgeModel(FeatureModel, ABC):
 
     @abstractmethod
     def _fit_rows(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Array = None,
     ) -> None:
-        """Fit weights to checked rows."""
+        """Fit weights to checked rows, possibly continuing from earlier ones."""
 
     @abstractmethod
     def _store_residuals(
@@ -97,21 +101,22 @@ class RidgeModel(FeatureModel, ABC):
         self._fit(X, y, sample_weight)
         return self
 
-    def _begin(self) -> tuple[int | None, Stream]:
-        """Return the memory limit in bytes, if there is one, and the random stream."""
-        self._forget()
-        limit = self.memory_limit
-        if limit is not None:
-            limit = resolve_memory_limit(limit)
-        return limit, root_stream(self.random_state)
+    def _last_weights(self) -> Array:
+        """Return the weights to continue from, or None."""
+        return None
+
+    def _stream(self) -> Stream:
+        """Return the random stream of a fit."""
+        return root_stream(self.random_state)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit weights to targets of rows of any kind."""
         report = FitReport(self, X, y, sample_weight)
-        limit, stream = self._begin()
+        start, stream = self._last_weights(), self._stream()
+        self._forget()
         self._key = stream.key
         rows = self._read(X, y, sample_weight, stream)
-        self._fit_rows(rows, limit or self._memory_for(rows), stream, report)
+        self._fit_rows(rows, self._memory_for(rows), stream, report, start)
         report.end()
 
     def _fit_cells(

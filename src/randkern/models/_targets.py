@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -15,20 +17,17 @@ from sklearn.utils.multiclass import (
 )
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from randkern._tables import count_missing
+from randkern._cells import naming_cells
 from randkern._validation import (
     Rows,
-    check_has_targets,
-    check_kind,
     check_positive,
+    check_targets,
     check_weights,
     is_tensor,
     place_of,
-    read_tensor,
     tensor_floats,
 )
 from randkern.backend.namespace import ops_of
-from randkern.data.columns import check_targets
 from randkern.data.reading import predicted_rows
 from randkern.data.sharded import by_partition
 
@@ -109,9 +108,7 @@ class RealTargets:
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
         """Return targets as float64 numbers, one row for each row of X."""
-        check_has_targets(self, y)
-        check_kind(y, "y")
-        y = _without_missing(read_tensor(y, "y"))
+        y = check_targets(self, y)
         if is_tensor(y) and not is_tensor(X):
             raise ValueError(
                 f"X is not a tensor, so y must be an array, got {place_of(y)}; pass "
@@ -119,7 +116,8 @@ class RealTargets:
             )
         dtype = tensor_floats()[0] if is_tensor(y) else np.float64
         try:
-            Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
+            with naming_cells(y, "y"):
+                Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
         except ValueError as error:
             if "could not convert" not in str(error):
                 raise
@@ -137,45 +135,42 @@ class RealTargets:
         return Y
 
 
-def _without_missing(y: Any) -> Any:
-    """Return targets; raise if some are missing, or not computed yet."""
-    if type(y).__name__ == "LazyFrame":
-        raise TypeError(
-            "y is a LazyFrame, expected an array or a dataframe; pass y.collect()."
-        )
-    if isinstance(y, (list, tuple)):
-        check_kind(y, "y")
-    check_targets(y)
-    if n_missing := count_missing(y):
-        raise ValueError(
-            f"Input y contains NaN or missing values: {n_missing} of {len(y)}; remove "
-            "the rows without a target."
-        )
-    return y
+def typed_labels(y: Any) -> Any:
+    """Return labels that were checked in the type that they have.
 
-
-def read_labels(y: Any) -> Any:
-    """Return labels; those of a tensor in a dtype that PyTorch can sort.
-
-    Integers and booleans stay such; scikit-learn would convert those of pandas
-    extension types to floats, and NumPy those of lists with some beyond int64.
+    Integers and booleans stay such, in columns of pandas, lists and arrays of objects,
+    which scikit-learn would convert to floats, or refuse.
     """
-    y = _without_missing(read_tensor(y, "y"))
-    if isinstance(y, (list, tuple)) and all(type(label) is int for label in y):
-        return np.array(y, dtype=_integers_for(y))
     if hasattr(y, "iloc"):
         types = np.atleast_1d(np.asarray(y.dtypes, dtype=object))
         if all(getattr(entry, "kind", "") in ("i", "u", "b") for entry in types):
             return y.astype(getattr(types[0], "numpy_dtype", types[0]))
-    if is_tensor(y) and str(y.dtype) in (
-        "torch.uint16",
-        "torch.uint32",
-        "torch.uint64",
-    ):
-        raise TypeError(
-            f"y has dtype {y.dtype}, which PyTorch cannot sort; pass y.to(torch.int64)."
-        )
-    return y
+    if is_tensor(y):
+        if str(y.dtype) in ("torch.uint16", "torch.uint32", "torch.uint64"):
+            raise TypeError(
+                f"y has dtype {y.dtype}, which PyTorch cannot sort; pass "
+                "y.to(torch.int64)."
+            )
+        return y
+    if isinstance(y, (list, tuple)):
+        return _typed(np.array(y, dtype=object))
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    return _typed(np.asarray(y, dtype=object)) if kind in ("O", "T") else y
+
+
+def _typed(labels: np.ndarray) -> np.ndarray:
+    """Return objects as booleans, integers, floats or texts if all of them are."""
+    kinds = {type(label) for label in labels.ravel().tolist()}
+    if not kinds:
+        return labels
+    if all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
+        return labels.astype(bool)
+    if all(issubclass(kind, (int, np.integer)) for kind in kinds):
+        return labels.astype(_integers_for(labels.ravel().tolist()))
+    if all(issubclass(kind, numbers.Real) for kind in kinds):
+        with naming_cells(labels, "y"):
+            return labels.astype(np.float64)
+    return labels
 
 
 def _positions(classes: Any, y: Any) -> tuple[Any, Any]:
@@ -196,8 +191,8 @@ def _integers_for(labels: Iterable[int]) -> type:
         if all(limits.min <= label <= limits.max for label in labels):
             return dtype
     raise ValueError(
-        f"labels from {min(labels)} to {max(labels)} do not fit into a single integer "
-        "type; use smaller numbers, or strings."
+        f"labels from {shortened(min(labels))} to {shortened(max(labels))} do not fit "
+        "into a single integer type; use smaller numbers, or strings."
     )
 
 
@@ -289,8 +284,7 @@ class ClassLabels:
         return ops.float64_like(signs, X), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
-        check_has_targets(self, y)
-        y = column_or_1d(read_labels(y), warn=True)
+        y = column_or_1d(typed_labels(check_targets(self, y)), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
         return y
@@ -400,8 +394,7 @@ class TargetsOrLabels:
         The kind is the number of columns of real targets, None for a vector, or the
         type of labels that are not numbers.
         """
-        check_has_targets(self, y)
-        labels = read_labels(y)
+        labels = typed_labels(check_targets(self, y))
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"
         n_outputs = RealTargets()._summarise_targets(X, y, weight) if numeric else None

@@ -174,7 +174,7 @@ class FeatureMatrix:
         scales = ops.empty(n_cached, like)
         weights = ops.float64_ones(n_cached, like)
         targets = ops.float64_zeros((n_cached, self.n_targets), like)
-        for block in self.computed(self.rows):
+        for block in self.computed():
             stop = min(block.rows.stop, n_cached)
             part = slice(block.rows.start, stop)
             n = stop - block.rows.start
@@ -200,15 +200,12 @@ class FeatureMatrix:
             for part in row_blocks(n_cached, cached_rows):
                 yield cache.part(part)
         if n_cached < self.n_rows:
-            yield from self.computed(self.rows, n_cached)
+            yield from self.computed(n_cached)
 
-    def computed(
-        self, rows: TrainingData, start: int = 0, buffer: Any = None
-    ) -> Iterator[FeatureBlock]:
+    def computed(self, start: int = 0) -> Iterator[FeatureBlock]:
         """Yield features of rows from `start` on, computed in the same array."""
-        if buffer is None:
-            buffer = self.empty(min(self.block_rows, rows.n_rows))
-        for block in rows.blocks(len(buffer), start):
+        buffer = self.empty(min(self.block_rows, self.n_rows))
+        for block in self.rows.blocks(len(buffer), start):
             values = buffer[: block.n_rows]
             self._evaluate(block.X, values)
             yield FeatureBlock(block.rows, values, None, block.Y, block.weight)

@@ -1,10 +1,9 @@
-"""Ridge regression by iterative solvers: their systems and mini-batches."""
+"""Ridge regression by iterative solvers: their systems."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,70 +17,17 @@ from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
 from randkern.solvers import (
-    Checkpoint,
     IterativeSolver,
     Loss,
     Solution,
 )
 from randkern.solvers.iteration import Callback
-
-# Memory of the features of sampled rows for estimating the step size.
-_SAMPLED_BYTES = 64 * 10**6
-
-
-class FeatureBatches(FeatureOperator):
-    """The matrix of features, with its rows in batches: a ``BatchOperator``.
-
-    Spare memory is for sampled features, then for the pool of streamed rows that
-    batches are drawn from.
-    """
-
-    spare_bytes = 3 * _SAMPLED_BYTES
-
-    def sampled_features(self) -> Any:
-        features = self.features
-        n_bytes = self.size * features.dtype.itemsize
-        # Applying the preconditioner takes three copies of them.
-        max_rows = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
-        n = min(features.n_rows, max(1, features.block_rows // 2, max_rows))
-        generator = self.stream.child("step").generator()
-        numbers = np.sort(generator.choice(features.n_rows, n, replace=False))
-        return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
-
-    def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
-        features = self.features
-        generator = self.stream.child("epoch", epoch).generator()
-        max_rows = min(features.block_rows, n_rows, features.n_rows)
-        self._buffer = features.empty(max_rows)
-        yield from features.rows.batches(n_rows, generator, self.spare_bytes)
-
-    def gradient(self, batch: ArrayRows, W: Array) -> tuple[Any, Any, float]:
-        ops = ops_of(W)
-        D, k = W.shape
-        weights = self.features.padded(W.T)
-        total = 0.0
-        means = ops.float64_like(self.means, W)
-        gradient = ops.float64_zeros(weights.shape, W)
-        loss = ops.float64_zeros(k, W)
-        for block in self.features.computed(batch, buffer=self._buffer):
-            if self.center:
-                center = self.feature_sum / self.weight_sum
-                block.values[:, :D] -= ops.asarray(center, block.values)
-            weight = block.weight
-            if weight is None:
-                weight = ops.float64_ones(len(block.Y), W)
-            residual = products(block.values, weights) - (block.Y - means)
-            loss += weight @ residual**2
-            add_combinations(block.values, residual * weight[:, None], gradient)
-            total += float(weight.sum())
-        return ops.contiguous(gradient[:, :D].T), loss, total
-
 
 # Predictions at the training rows differ from those of the solution by at most this
 # share of the targets' standard deviation.
@@ -94,31 +40,51 @@ _FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
-# Rows per block of sums that identify rows, and their relative rounding errors.
-_SUMMED_ROWS = 4096
-SAME_SUMS = 1e-12
-_GOLDEN = (5**0.5 - 1) / 2
-# Number of rows on which a kernel is compared with that of a checkpoint.
-_PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
-class System(ABC):
-    """A linear system of ridge regression, for an iterative solver."""
+class System:
+    """A linear system of ridge regression, with when to stop.
+
+    The last fields are arguments of the solver (see
+    :meth:`randkern.solvers.PCG.solve`).
+    """
 
     solver: IterativeSolver
     operator: FeatureOperator | KernelOperator
     alpha: float
-    # Rows whose leverage is estimated.
+    rhs: Array
+    # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
+    companions: Array
+    loss: Loss | None = None
+    sizes: np.ndarray | None = None
+    validate: Callable[[Any], float] | None = None
 
-    def init(self) -> Any:
-        """Return the state of the solver."""
-        return self.solver.init(self.operator, self.alpha)
-
-    @abstractmethod
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        """Return the solution of the solver."""
+    def solve(self, callback: Callback, weights: Array = None) -> Solution:
+        """Return the solution of the solver, which may begin at earlier weights."""
+        start = None
+        if weights is not None:
+            if tuple(weights.shape) != tuple(self.rhs.shape):
+                raise ValueError(
+                    f"warm_start=True continues from weights of shape "
+                    f"{tuple(weights.shape)}, but this fit has weights of shape "
+                    f"{tuple(self.rhs.shape)}; use warm_start=False, or the numbers "
+                    "of components, rows and targets of the last fit."
+                )
+            start = self.operator.value_of(
+                ops_of(self.rhs).float64_like(weights, self.rhs)
+            )
+        return self.solver.solve(
+            self.solver.init(self.operator, self.alpha),
+            self.rhs,
+            start=start,
+            sizes=self.sizes,
+            loss=self.loss,
+            validate=self.validate,
+            callback=callback,
+            companions=self.companions,
+        )
 
     def left_out_residuals(self, solution: Solution) -> Array:
         """Return the leave-one-out residuals of the probed rows, (m, k).
@@ -131,47 +97,6 @@ class System(ABC):
         values = self.operator.values_of(weights, self.probed.sample.rows.X)
         probes = self.operator.fitted_probes(self.probed, solution.companions)
         return self.probed.left_out_residuals(values + intercept, probes)
-
-
-@dataclass(frozen=True)
-class ProductSystem(System):
-    """A system whose solver takes products with the matrix.
-
-    The other fields are arguments of the solver: when to stop, and the right-hand sides
-    of the probes (see :meth:`randkern.solvers.PCG.solve`).
-    """
-
-    rhs: Array
-    companions: Array
-    loss: Loss | None = None
-    sizes: np.ndarray | None = None
-    validate: Callable[[Any], float] | None = None
-
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        return self.solver.solve(
-            self.init(),
-            self.rhs,
-            sizes=self.sizes,
-            loss=self.loss,
-            validate=self.validate,
-            callback=callback,
-            checkpoint=checkpoint,
-            companions=self.companions,
-        )
-
-
-@dataclass(frozen=True)
-class BatchSystem(System):
-    """A system whose solver takes rows in batches, with the probes as targets."""
-
-    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
-        return self.solver.solve(
-            self.init(),
-            self.operator,
-            callback=callback,
-            checkpoint=checkpoint,
-            n_companions=self.probed.probes.shape[1],
-        )
 
 
 @dataclass(frozen=True)
@@ -198,13 +123,10 @@ class IterativeRidge:
         self,
         rows: TrainingData,
         solver: IterativeSolver,
-        checkpoint: Checkpoint | None,
     ) -> System:
         """Return the system that the solver takes."""
-        if solver.takes == "batches":
-            return self._batch_system(rows, solver)
         if self.plan is None:
-            return self._dual_system(rows.as_arrays(), solver, checkpoint)
+            return self._dual_system(rows.as_arrays(), solver)
         return self._primal_system(rows, self.plan, solver)
 
     def _probed(self, rows: TrainingData) -> ProbedRows:
@@ -245,12 +167,12 @@ class IterativeRidge:
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
-        system = ProductSystem(
+        system = System(
             solver,
             operator,
             self.alpha,
-            probed,
             rhs,
+            probed,
             companions=operator.probes(probed),
             loss=loss,
         )
@@ -265,39 +187,7 @@ class IterativeRidge:
 
         return replace(system, validate=error)
 
-    def _batch_system(self, rows: TrainingData, solver: IterativeSolver) -> System:
-        """Return the normal equations of features, in batches of rows."""
-        if self.plan is None:
-            raise ValueError(
-                f"solver={solver.name!r} needs random features, got n_components=None; "
-                "use solver='pcg', 'cholesky' or 'auto'."
-            )
-        if not rows.in_one_place:
-            raise ValueError(
-                f"solver={solver.name!r} needs all rows in one process, not on a "
-                "cluster or on several devices; use solver='pcg'."
-            )
-        needed, at_once = operator_memory(self.plan, rows, solver, self.limit)
-        # Solvers of batches count rows of the largest weight.
-        unit = rows.survey().largest_weight
-        if unit != 1:
-            rows = rows.reweighted(1 / unit)
-        probed = self._probed(rows)
-        rows = rows.with_targets(probed.sample.numbers, probed.probes)
-        statistics = rows.survey()
-        features = FeatureMatrix(rows, self.plan, block_rows=at_once)
-        if self.fit_intercept:
-            operator, _ = FeatureBatches.with_right_hand_side(
-                features, self.plan, statistics, self.stream, center=True
-            )
-        else:
-            operator = FeatureBatches(features, self.plan, statistics, self.stream)
-        operator.spare_bytes = self.limit - needed
-        return BatchSystem(solver, operator, self.alpha / unit, probed)
-
-    def _dual_system(
-        self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
-    ) -> System:
+    def _dual_system(self, rows: ArrayRows, solver: IterativeSolver) -> System:
         """Return the dual system of the exact kernel.
 
         The residual r of the dual system bounds the difference of predictions at the
@@ -320,58 +210,16 @@ class IterativeRidge:
         operator = KernelOperator(
             self.kernel, rows, self.stream, spare, center=self.fit_intercept
         )
-        if checkpoint is not None:
-            # The right-hand side does not depend on the kernel.
-            probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
-            gram = self.kernel._gram(probe, None)
-            checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
         probed = self._probed(rows)
-        return ProductSystem(
+        return System(
             solver,
             operator,
             self.alpha,
-            probed,
             operator.right_hand_side(),
+            probed,
             companions=operator.probes(probed),
             sizes=np.sqrt(sizes),
         )
-
-
-class StreamingFit:
-    """Steps of a solver that continues, over successive batches of rows.
-
-    The first batch determines the preconditioner and the step length.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        rows: ArrayRows,
-        alpha: float,
-        stream: Stream,
-        solver: IterativeSolver,
-    ):
-        self._plan = plan
-        self._stream = stream
-        self._solver = solver
-        # Weights have the unit of the first batch, with one row of the largest weight.
-        self._unit = rows.survey().largest_weight or 1.0
-        self._state = solver.init(self._batches(rows), alpha / self._unit)
-        self._state.weight_sum = 0.0
-
-    def _batches(self, rows: ArrayRows) -> FeatureBatches:
-        if self._unit != 1:
-            rows = rows.reweighted(1 / self._unit)
-        features = FeatureMatrix(rows, self._plan)
-        return FeatureBatches(features, self._plan, rows.survey(), self._stream)
-
-    def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
-        """Return the fit after steps on new rows."""
-        batches = self._batches(rows)
-        fit = copy.copy(self)
-        total = self._state.weight_sum + batches.weight_sum
-        fit._state = replace(self._state, weight_sum=total)
-        return fit, self._solver.advance(fit._state, batches)
 
 
 def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
@@ -379,27 +227,6 @@ def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
     usual = statistics.spread if center else statistics.loss_of_zero
     every = statistics.moments.squares if center else statistics.moments.all_squares
     return np.where(usual > 0, usual, every)
-
-
-def sums_of_rows(rows: TrainingData) -> np.ndarray:
-    """Return sums by which a checkpoint knows its rows, (2, d + k).
-
-    In the first row columns and weighted targets are summed with factors between 1 and
-    2, another one for each row, and in the second row their sizes: if a single value
-    changes, the first sum does, unless the value is far smaller than all others.
-    """
-    total: Any = 0.0
-    for block in rows.blocks(_SUMMED_ROWS):
-        ops = ops_of(block.X)
-        Y, weight = block.targets()
-        numbers = np.arange(block.rows.start, block.rows.stop)
-        factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
-        X = ops.as_float64(block.X)
-        Y = Y * weight[:, None]
-        sums = ops.hstack([factors @ X, factors @ Y])
-        sizes = ops.hstack([ops.float64_ones(len(Y), Y) @ abs(part) for part in (X, Y)])
-        total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])
-    return total
 
 
 def _dual_solver(

@@ -59,7 +59,6 @@ class FeatureOperator:
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_sum = statistics.weight_sum
         self.size = plan.n_components
-        self.n_targets = features.n_targets
         # The means ȳ that are subtracted from the targets, (k,).
         self.means = statistics.target_mean
         # Σ w_i (y_i − ȳ)², the loss of W = 0, (k,).
@@ -124,8 +123,7 @@ class FeatureOperator:
         ops = ops_of(weights)
         if not self.center:
             return ops.float64_zeros(weights.shape[1], weights)
-        # Targets of companions come last.
-        means = ops.float64_like(self.means[: weights.shape[1]], weights)
+        means = ops.float64_like(self.means, weights)
         return means - self.feature_sum @ weights / self.weight_sum
 
     @property
@@ -135,6 +133,10 @@ class FeatureOperator:
     def weights_of(self, value: Any) -> tuple[Any, Any]:
         """Return the weights of features and the intercepts of a solution."""
         return value, self.intercept(value)
+
+    def value_of(self, weights: Array) -> Array:
+        """Return the solution that has these weights of features."""
+        return weights
 
     def values_of(self, weights: Array, X: Rows) -> Array:
         """Return the values of rows for weights (D, k), without an intercept."""
@@ -354,6 +356,10 @@ class KernelOperator:
         """Return the weights of rows and the intercepts of a solution."""
         dual = self.dual(value)
         return dual, self.means - self._means_of(dual)
+
+    def value_of(self, weights: Array) -> Array:
+        """Return a solution that has these weights of rows."""
+        return weights / (self.root + (self.root == 0))[:, None]
 
     def values_of(self, weights: Array, X: Rows) -> Array:
         """Return the values of rows for weights (n, k), without an intercept."""

@@ -87,15 +87,13 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
-    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, and
-        recomputes features that do not fit `memory_limit` in each iteration;
-        ``"sgd"`` takes steps along mini-batches, for too many rows to be read
-        often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
-        their arguments. ``"auto"`` uses conjugate gradients if the
-        factorisation does not fit `memory_limit` or takes twice the work, for
-        the exact kernel from 20,000 rows on.
+        recomputes features that do not fit `memory_limit` in each iteration.
+        ``randkern.solvers.PCG(tol=...)`` sets its arguments. ``"auto"`` uses
+        conjugate gradients if the factorisation does not fit `memory_limit` or
+        takes twice the work, for the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -116,12 +114,10 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed, and ends with the same weights.
-        It is removed at the end. A direct solver writes none. If it cannot be written,
-        the fit raises :class:`~randkern.exceptions.CheckpointError` at the start, and
-        warns later.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit, for instance
+        of a model that a callback has saved. Without a seed, features are drawn as in
+        that fit. Weights of another kernel or penalty are a worse start, or none.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.
@@ -171,7 +167,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         fourier: str = "pair",
         fit_intercept: bool = False,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -183,7 +179,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         self.fourier = fourier
         self.fit_intercept = fit_intercept
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)
@@ -197,8 +193,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         first batch determines everything that depends on data: lengthscales that
         are rules, categories, the shares of the terms of a sum. With a kernel that
         does not depend on data, the result equals `fit` on all rows at once.
-        ``solver="sgd"`` takes steps on each batch; any other solver sums the
-        normal equations and factorises them.
+        It sums the normal equations and factorises them, whatever the solver.
 
         Parameters
         ----------
@@ -238,13 +233,12 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
-    solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
+    solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
-        preconditioned conjugate gradients without forming them, ``"sgd"`` takes steps
-        along mini-batches. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)``
-        set their arguments. ``"auto"`` uses conjugate gradients if the
-        factorisation does not fit `memory_limit` or takes twice the work, for
-        the exact kernel from 20,000 rows on.
+        preconditioned conjugate gradients without forming them.
+        ``randkern.solvers.PCG(tol=...)`` sets its arguments. ``"auto"`` uses conjugate
+        gradients if the factorisation does not fit `memory_limit` or takes twice the
+        work, for the exact kernel from 20,000 rows on.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -267,9 +261,8 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
-    checkpoint : path or None, default=None
-        A file to which an iterative solver saves its progress: the same call of `fit`
-        resumes a fit that was interrupted or killed. It is removed at the end.
+    warm_start : bool, default=False
+        Whether conjugate gradients start at the weights of the last fit.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -313,7 +306,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         fit_intercept: bool = False,
         class_weight: Any = None,
         memory_limit: Any = None,
-        checkpoint: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ):
         self.kernel = kernel
@@ -326,7 +319,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.random_state = random_state
 
     @available_if(has_components)

@@ -64,7 +64,12 @@ class _ChoosesAlpha(RidgeModel):
         forget(self, "alpha_", "best_score_", "cv_results_")
 
     def _fit_rows(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        report: FitReport,
+        start: Any = None,
     ) -> None:
         """Choose the penalty, then solve for the weights."""
         if self._is_local:

@@ -202,9 +202,6 @@ class _FeatureBlocks:
     def __iter__(self) -> Iterator[RowBlock]:
         return map(self._features, self.stored)
 
-    def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
-        return map(self._features, self.stored.shuffled(generator))
-
     def _features(self, block: RowBlock) -> RowBlock:
         features = count_features(block.X, scale=self.scale, degree=self.degree)
         return replace(block, X=features)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["SYMBOLS", "axis_number", "plot_compare", "plot_tune", "save_figure"]
+__all__ = ["SYMBOLS", "axis_number", "plot_compare", "save_figure"]
 
 # Okabe and Ito's palette, in an order that alternates dark and light so that
 # neighbours differ in grey; markers and dashes tell the curves apart without it.
@@ -96,131 +96,6 @@ def plot_compare(
         labels.append("pale: test rows\nthin: seeds")
     _legend(figure, handles, labels)
     return figure
-
-
-def plot_tune(
-    records: Sequence[Mapping[str, Any]],
-    *,
-    best: Mapping[str, Mapping[str, Any]] | None = None,
-    dataset: str = "",
-    metric: str = "validation error",
-    percent: bool = False,
-    larger_is_better: bool = False,
-) -> "Figure":
-    """Plot the error at the best penalty against lengthscale or bias, by kernel.
-
-    One panel shows the kernels with a lengthscale, another those with a bias; kernels
-    with neither are horizontal lines in both. A star marks the setting of each kernel
-    in `best`, with its penalty α/s² beside it.
-
-    `records` have the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
-    ``lengthscale`` or ``bias``) and ``validation_error``, which is minus the value of a
-    metric that `larger_is_better`; the other arguments are those of
-    :func:`plot_compare`.
-    """
-    from matplotlib.figure import Figure
-
-    if not records:
-        raise ValueError("there are no records to plot; expected at least one")
-    kernels = list(dict.fromkeys(record["kernel"] for record in records))
-    opened = {
-        record["kernel"]: next(
-            (name for name in SYMBOLS if name in record["hyperparameters"]), None
-        )
-        for record in records
-    }
-    panels: list[str | None] = [n for n in SYMBOLS if n in opened.values()] or [None]
-    figure = Figure(
-        figsize=(2.6 + 3.9 * len(panels), 4.0), dpi=150, layout="constrained"
-    )
-    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, name in zip(row, panels, strict=True):
-        for position, kernel in enumerate(kernels):
-            if opened[kernel] in (name, None):
-                own = [record for record in records if record["kernel"] == kernel]
-                chosen = (best or {}).get(kernel)
-                sign = -1 if larger_is_better else 1
-                _draw_setting(axes, own, opened[kernel], chosen, position, sign)
-        _format_setting(axes, name, percent)
-    row[0].set_ylabel(f"{metric},\nbest penalty")
-    handles = {
-        label: handle
-        for axes in row
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    _legend(figure, handles.values(), handles.keys())
-    if dataset:
-        figure.suptitle(dataset)
-    return figure
-
-
-def _draw_setting(
-    axes: "Axes",
-    records: Sequence[Mapping[str, Any]],
-    opened: str | None,
-    chosen: Mapping[str, Any] | None,
-    position: int,
-    sign: int,
-) -> None:
-    """Draw the least error, times `sign`, at every lengthscale or bias of a kernel."""
-    colour, marker, dashes = _STYLES[position % len(_STYLES)]
-    kernel = records[0]["kernel"]
-    if opened is None:
-        least = min(record["validation_error"] for record in records)
-        style = {"color": colour, "linestyle": dashes, "lw": 1.2}
-        axes.axhline(sign * least, label=kernel, **style)
-        return
-    errors: dict[float, float] = {}
-    for record in records:
-        value, error = record["hyperparameters"][opened], record["validation_error"]
-        errors[value] = min(error, errors.get(value, error))
-    values = sorted(errors)
-    heights = [sign * errors[value] for value in values]
-    style = {"color": colour, "marker": marker, "linestyle": dashes, "lw": 1.6}
-    axes.plot(values, heights, label=kernel, ms=5.0, **style)
-    if chosen is not None:
-        named = chosen["hyperparameters"]
-        place = named[opened], sign * chosen["validation_error"]
-        axes.plot(*place, marker="*", ms=14, color=colour, mec="white", zorder=4)
-        penalty = named["alpha"] / named["scale"] ** 2
-        axes.annotate(
-            f"α = {penalty:.3g}",
-            place,
-            xytext=(0, -15),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color=colour,
-        )
-
-
-def _format_setting(axes: "Axes", name: str | None, percent: bool) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    values = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
-    if name is None:
-        axes.set_xticks([])
-    elif name == "bias":
-        # 0 is one of the values: linear up to the smallest positive one, then
-        # logarithmic.
-        bend = min((value for value in values if value > 0), default=1.0)
-        axes.set_xscale("symlog", linthresh=bend, linscale=0.5)
-        axes.set_xlim(-0.3 * bend, 2.0 * max(values))
-        tried = [line for line in axes.get_lines() if len(line.get_xdata()) > 2]
-        ticks = sorted({float(x) for line in tried for x in line.get_xdata()})
-        axes.set_xticks(ticks, [axis_number(float(f"{value:.2g}")) for value in ticks])
-        axes.set_xticks([], minor=True)
-    else:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: axis_number(value))
-    axes.set_xlabel("" if name is None else f"{name} {SYMBOLS[name]}")
-    heights = [float(y) for line in axes.get_lines() for y in line.get_ydata()]
-    if min(heights) > 0 and max(heights) > 4 * min(heights):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.margins(y=0.12)
-    _format_frame(axes, percent)
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
+from randkern.reporting.deadline import Deadline
 from randkern.reporting.scores import EvaluatedModel
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.texts import TextEncoder
@@ -37,26 +38,22 @@ _LINEAR_ROWS = 50_000
 _LINEAR_CELL = 3e-6
 
 
-def always(seconds: float) -> bool:
-    """Return that so many seconds are left: there is no limit."""
-    return True
-
-
 def baselines(
     X: Any,
     y: np.ndarray,
     task: str,
     texts: Sequence[str] = (),
     time_limit: float = math.inf,
-    in_time: Callable[[float], bool] = always,
+    deadline: Deadline | None = None,
 ) -> dict[str, Any]:
     """Return a constant, a linear model and boosted trees, fitted, by their names.
 
     `texts` are the columns of free text. The linear model is fitted to 50,000 rows at
     most: more would hardly change it. Trees are left out if they would take more than a
     tenth of `time_limit` seconds, by the size of the table. Both are left out if
-    `in_time` says that their seconds are not left.
+    they would end after the deadline.
     """
+    deadline = deadline or Deadline()
     classes = task == "classification"
     if classes:
         fitted = {"most frequent class": DummyClassifier().fit(X, y)}
@@ -68,11 +65,11 @@ def baselines(
     rows = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
-        if in_time(_LINEAR_CELL * len(rows) * X.shape[1]):
+        if deadline.allows(_LINEAR_CELL * len(rows) * X.shape[1]):
             model = make_pipeline(*read_texts, TabularEncoder(), linear)
             fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
         seconds = trees_seconds(X, y, task)
-        if seconds <= _TREES_SHARE * time_limit and in_time(seconds):
+        if seconds <= _TREES_SHARE * time_limit and deadline.allows(seconds):
             trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
             fitted[TREES] = trees.fit(X, y)
     return fitted

@@ -20,7 +20,8 @@ from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
-from randkern.reporting.baseline_models import always, not_fitted
+from randkern.reporting.baseline_models import not_fitted
+from randkern.reporting.deadline import Deadline
 from randkern.reporting.scores import (
     COVERAGE,
     EvaluatedModel,
@@ -92,18 +93,19 @@ _Figure = tuple[str, Callable[[], canvas.Drawing | None], float]
 def panels(
     evaluated: EvaluatedModel,
     target: str,
-    in_time: Callable[[float], bool] = always,
+    deadline: Deadline | None = None,
 ) -> list[Panel]:
     """Return the figures of a report, in their order.
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
-    scores do not depend on it. One is late if `in_time` says that the seconds that it
-    takes are not left; those of known predictions are always drawn, which takes half a
-    second. `target` is the name of the column that is predicted.
+    scores do not depend on it. One is late if it would end after the deadline; those of
+    known predictions are always drawn, which takes half a second. `target` is the name
+    of the column that is predicted.
     """
+    deadline = deadline or Deadline()
     drawn = []
     for heading, draw, seconds in _drawings(evaluated, target):
-        if seconds and not in_time(seconds):
+        if seconds and not deadline.allows(seconds):
             drawn.append(Panel(heading, "", is_late=True))
             continue
         try:

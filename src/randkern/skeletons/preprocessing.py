@@ -19,6 +19,7 @@ from randkern._validation import (
     densify,
     is_device_array,
     is_tensor,
+    readable_rows,
     tensor_floats,
     validate_rows,
 )
@@ -95,8 +96,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Return checked pixels; tensors are cast to float32 or float64."""
+        X = readable_rows(self, X)
         if is_device_array(X):
-            X = X.detach()
             double, single = tensor_floats()
             if not X.is_floating_point() and X.dtype.itemsize <= 2:
                 X = X.to(single)

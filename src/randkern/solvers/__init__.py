@@ -12,7 +12,6 @@ from randkern.solvers.cholesky import (
 )
 from randkern.solvers.iteration import (
     Callback,
-    Checkpoint,
     IterativeSolver,
     Outcome,
     Progress,
@@ -20,15 +19,12 @@ from randkern.solvers.iteration import (
     Solver,
 )
 from randkern.solvers.pcg import PCG
-from randkern.solvers.sgd import SGD
 from randkern.solvers.stopping import Loss
 
 __all__ = [
     "ITERATIVE",
     "PCG",
-    "SGD",
     "Callback",
-    "Checkpoint",
     "Cholesky",
     "CholeskyState",
     "IterativeSolver",
@@ -42,4 +38,4 @@ __all__ = [
 ]
 
 #: The iterative solvers by their names.
-ITERATIVE: dict[str, type[IterativeSolver]] = {cls.name: cls for cls in (PCG, SGD)}
+ITERATIVE: dict[str, type[IterativeSolver]] = {PCG.name: PCG}

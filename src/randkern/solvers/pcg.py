@@ -18,7 +18,6 @@ from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
-    Checkpoint,
     EarlyStopping,
     IterativeSolver,
     Outcome,
@@ -90,29 +89,6 @@ class Iterate:
     restart_iteration: np.ndarray | int = 0
     restart_residual: np.ndarray | float = np.inf
 
-    @staticmethod
-    def shapes(n: int, k: int) -> dict[str, list[tuple[int, ...]]]:
-        """Return the admissible shapes of the fields for right-hand sides (n, k)."""
-        return {
-            "X": [(n, k)],
-            "R": [(n, k)],
-            "P": [(n, -1)],
-            "Q": [(n, -1)],
-            "gains": [(-1, k)],
-            "initial_gain": [(), (k,)],
-            "largest_energy": [(), (k,)],
-            "restart_iteration": [()],
-            "restart_residual": [()],
-        }
-
-    @classmethod
-    def restored(cls, arrays: dict[str, np.ndarray], like: Array) -> Iterate:
-        """Return the iterate of a checkpoint, on the device of `like`."""
-        values = {name: arrays[name] for name in cls.__dataclass_fields__}
-        for name in ("X", "R", "P", "Q"):
-            values[name] = ops_of(like).float64_like(arrays[name], like)
-        return cls(**values)
-
     @property
     def iteration(self) -> int:
         return len(self.gains)
@@ -169,38 +145,6 @@ class Companions:
     gains: np.ndarray
     # The largest pᵀAp of a direction of length 1.
     largest_energy: float = 0.0
-
-    @staticmethod
-    def shapes(n: int, s: int) -> dict[str, list[tuple[int, ...]]]:
-        """Return the shapes of the fields for right-hand sides (n, s)."""
-        return {
-            "companion_X": [(n, s)],
-            "companion_R": [(n, s)],
-            "companion_P": [(n, -1)],
-            "companion_Q": [(n, -1)],
-            "companion_gains": [(-1,)],
-            "companion_largest_energy": [()],
-        }
-
-    @classmethod
-    def restored(cls, arrays: dict[str, np.ndarray], like: Array) -> Companions:
-        """Return the companions of a checkpoint, on the device of `like`."""
-        as_like = ops_of(like).float64_like
-        return cls(
-            as_like(arrays["companion_X"], like),
-            as_like(arrays["companion_R"], like),
-            as_like(arrays["companion_P"], like),
-            as_like(arrays["companion_Q"], like),
-            arrays["companion_gains"],
-            float(arrays["companion_largest_energy"]),
-        )
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the arrays for a checkpoint."""
-        return {
-            f"companion_{name}": getattr(self, name)
-            for name in Companions.__dataclass_fields__
-        }
 
     @property
     def is_solved(self) -> bool:
@@ -318,13 +262,6 @@ class SpectralPreconditioner:
         inner = ops.as_float64(product(vectors.T, ops.asarray(R, vectors)))
         inner *= self.gains[:, None]
         return R + product(vectors, ops.asarray(inner, vectors))
-
-    def apply_root(self, Z: Array) -> Array:
-        """Return Z P^(−1/2), for rows Z."""
-        ops = ops_of(Z)
-        product = ops_of(Z).precise_product
-        roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
-        return Z + product(product(Z, self.vectors) * roots, self.vectors.T)
 
 
 @dataclass(frozen=True)
@@ -472,7 +409,6 @@ class PCG(IterativeSolver):
         loss: Loss | None = None,
         validate: Callable[[Any], float] | None = None,
         callback: Callback | None = None,
-        checkpoint: Checkpoint | None = None,
         companions: Array = None,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
@@ -482,6 +418,7 @@ class PCG(IterativeSolver):
         state : PCGState
         rhs : ndarray or tensor
         start : array of the shape of `rhs`, optional
+            The first iterate; columns that are worse than 0 are replaced by it.
         sizes : ndarray of shape (k,), optional
             Residuals are compared with the smaller of this and ‖b‖ (0: with ‖b‖). In
             ridge regression by rows ‖r‖ bounds the errors of predictions in units of
@@ -493,9 +430,6 @@ class PCG(IterativeSolver):
             Returns the validation error of a solution; see `patience`.
         callback : callable, optional
             Called in addition to that of the solver.
-        checkpoint : Checkpoint, optional
-            If it holds an iteration, that is resumed. It is updated during the
-            iteration and on interruption, and removed at the end.
         companions : array of shape (n, s), optional
             Further right-hand sides, which take part in products until the trace of
             their solutions' products with them has nearly settled, and do not decide
@@ -516,7 +450,6 @@ class PCG(IterativeSolver):
             sizes=sizes,
             loss=loss,
             best=best,
-            checkpoint=checkpoint,
         )
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
@@ -526,7 +459,7 @@ class PCG(IterativeSolver):
         if failed and state.shift < state.noise:
             # A is not positive definite in floating point.
             shifted = replace(state, shift=state.noise)
-            restart = replace(run, state=shifted, checkpoint=None)
+            restart = replace(run, state=shifted)
             seconds += iterate(restart, self.max_iter, callbacks)
             restart.finish()
             iterations += restart.count
@@ -549,7 +482,6 @@ class _Run:
     sizes: np.ndarray | None
     loss: Loss | None
     best: EarlyStopping
-    checkpoint: Checkpoint | None
 
     def __post_init__(self) -> None:
         sizes = self.sizes
@@ -559,7 +491,7 @@ class _Run:
         self.norms[self.norms == 0] = 1.0
         self.companions = Companions.of(self.companion_rhs)
         # The current iterate, and that with the lowest residual.
-        self.now = self.lowest = self._resumed() or self._begin()
+        self.now = self.lowest = self._begin()
         self.outcome = self._outcome(self.residual)
         self.jitter = 0.0
 
@@ -576,26 +508,10 @@ class _Run:
         X = ops.as_float64(ops.copy(self.start.reshape(B.shape)))
         product = self._product(X)
         gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
+        if not np.all(gained >= 0):
+            better = ops.float64_like(gained >= 0, B)
+            X, product, gained = X * better, product * better, gained.clip(min=0.0)
         return Iterate(X, B - product, empty, empty, gains, gained)
-
-    def _resumed(self) -> Iterate | None:
-        """Return the iterate of a checkpoint of this system, None without one."""
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            return None
-        shift = np.float64(self.state.shift)
-        checkpoint.identity |= {"B": ops_of(self.B).to_host(self.B), "shift": shift}
-        arrays = checkpoint.load()
-        if arrays is None:
-            return None
-        n, k = self.B.shape
-        shapes = Iterate.shapes(n, k) | Companions.shapes(*self.companion_rhs.shape)
-        if "best_record" in arrays:
-            shapes |= {"best": [(n, k)], "best_record": [(3,)]}
-        checkpoint.check(arrays, shapes)
-        self.best.restore(arrays, self.B)
-        self.companions = Companions.restored(arrays, self.B)
-        return Iterate.restored(arrays, self.B)
 
     @property
     def count(self) -> int:
@@ -608,12 +524,6 @@ class _Run:
     def progress(self, seconds: float) -> Progress:
         excess = self.now.excess(self.loss, self.state)
         return Progress(self.count, self.residual, excess, seconds, self.now.X)
-
-    def arrays(self) -> dict[str, Any]:
-        arrays = {
-            name: getattr(self.now, name) for name in Iterate.__dataclass_fields__
-        }
-        return arrays | self.companions.arrays() | self.best.arrays()
 
     def advance(self) -> bool:
         """Take a step; False if no direction is left."""
@@ -634,6 +544,8 @@ class _Run:
 
     def finish(self) -> None:
         """Set the outcome, and the solution at the limit of iterations."""
+        if self.start is not None and self.outcome is not Outcome.STOPPED:
+            self._solve_companions()
         if self.outcome is None:
             if self.loss is None:
                 # The residual may have increased: in a dual system it is the error.
@@ -641,6 +553,15 @@ class _Run:
             R = self.B - self._product(self.now.X)
             self.now = replace(self.now, R=R)
             self.outcome = Outcome.ITERATION_LIMIT
+
+    def _solve_companions(self) -> None:
+        """Solve for the companions alone, if the solution has taken too few steps."""
+        precision = self.state.precision
+        for _ in range(self.solver.max_iter):
+            P = self.companions.directions(self.state)
+            if not P.shape[1]:
+                break
+            self.companions = self.companions.stepped(P, self._product(P), precision)
 
     @property
     def is_lost(self) -> bool:

@@ -1,1 +1,1 @@
-"""Implementation of ``randkern compare`` and ``randkern tune``."""
+"""Implementation of ``randkern compare``."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from randkern._validation import check_choice, check_count, check_positive
-from randkern.study.deadline import Deadline
+from randkern.reporting.deadline import Deadline
 from randkern.study.fits import Fits, Progress
 from randkern.study.kernel_choices import KernelChoice, parse_kernels
 from randkern.study.metrics import metric_of
@@ -37,8 +37,8 @@ def compare(
 ) -> dict[str, Any]:
     """Measure test error, time and memory of kernels by number of features.
 
-    Every kernel's hyperparameters are chosen once on validation rows held out of the
-    training rows (:func:`.selection.select_hyperparameters`) and used for every number
+    Every kernel's hyperparameters are chosen once, by the errors of training rows that
+    are left out (:func:`.selection.select_hyperparameters`), and used for every number
     of features and for the exact kernel. Each model is then fitted on all training rows
     and scored on the test rows. The models' intercept centres the targets.
 
@@ -107,7 +107,7 @@ def compare(
         "metric": metric,
     }
     selection = {label: asdict(selected) for label, selected in chosen.items()}
-    return fits.results("compare", arguments, selection=selection, baselines=baselines)
+    return fits.results(arguments, selection=selection, baselines=baselines)
 
 
 def _measure_all(
@@ -121,7 +121,7 @@ def _measure_all(
     chosen: dict[str, Selection] = {}
     for choice in choices:
         fits.begin(f"{choice.label}: choosing hyperparameters")
-        if deadline.is_over() and chosen:
+        if deadline.left <= 0 and chosen:
             continue
         X = fits.data.X_train
         y = fits.data.y_train

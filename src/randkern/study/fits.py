@@ -180,9 +180,7 @@ class Fits:
             del measurements[name]["memory_before_bytes"]
         return measurements
 
-    def results(
-        self, command: str, arguments: Mapping[str, Any], **values: Any
-    ) -> dict[str, Any]:
+    def results(self, arguments: Mapping[str, Any], **values: Any) -> dict[str, Any]:
         """Return all that is known of a study, JSON-compatible."""
         data = self.data
         metric, formula = _METRICS[self.data.task]
@@ -201,7 +199,7 @@ class Fits:
         if data.task == "classification":
             described["n_classes"] = len(np.unique(data.y_train))
         return {
-            "command": command,
+            "command": "compare",
             "arguments": arguments,
             "dataset": described,
             "versions": installed_versions(),
@@ -236,33 +234,22 @@ def _spread(y: NDArray[Any]) -> float:
 
 
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the best setting, or None if nothing was measured.
+    """Return the best setting of a comparison, or None if nothing was measured.
 
-    Of :func:`.compare.compare` it is the kernel and number of features with the best
-    mean in the metric that was asked for, by default the test error; of
-    :func:`.tune.tune` the one with the smallest validation error. Its keys are
-    ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
-    ``hyperparameters``.
+    It is the kernel and number of features with the best mean in the metric that was
+    asked for, by default the test error. Its keys are ``kernel``, ``features``
+    ("random" or "nystrom"), ``n_components`` and ``hyperparameters``.
     """
-    if results["command"] == "tune":
-        size = results["arguments"]["n_components"]
-        records = results["best"].values()
-        measured = [(record, size, record["validation_error"]) for record in records]
-    else:
-        records = results["records"]
-        named_metric = results["arguments"].get("metric")
-        metric = metric_of(named_metric, results["dataset"]["task"])
-        measured = [
-            (r, r["n_components"], metric.loss(value_of(r, metric))) for r in records
-        ]
-    errors: dict[tuple[str, int | None], list[float]] = {}
+    metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
+    losses: dict[tuple[str, int | None], list[float]] = {}
     named = {}
-    for record, size, error in measured:
-        errors.setdefault((record["kernel"], size), []).append(error)
-        named[record["kernel"], size] = record["hyperparameters"]
-    if not errors:
+    for record in results["records"]:
+        setting = record["kernel"], record["n_components"]
+        losses.setdefault(setting, []).append(metric.loss(value_of(record, metric)))
+        named[setting] = record["hyperparameters"]
+    if not losses:
         return None
-    best = min(errors, key=lambda key: fmean(errors[key]))
+    best = min(losses, key=lambda setting: fmean(losses[setting]))
     kernel, _, landmarks = best[0].partition(", ")
     return {
         "kernel": kernel,
@@ -286,13 +273,9 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     named = best["hyperparameters"]
     choice = parse_kernel(best["kernel"])
     kernel = choice.build(named.get(choice.opens))
-    arguments = results["arguments"]
-    fits = Fits(dataset, arguments["memory_limit"])
-    seed = arguments.get("random_state", 0)
-    model = fits.model(kernel, best["n_components"], seed)
-    # Features times s with penalty α are equivalent to penalty α/s².
-    alpha = named["alpha"] / named.get("scale", 1.0) ** 2
-    model.set_params(alpha=alpha, features=best["features"])
+    fits = Fits(dataset, results["arguments"]["memory_limit"])
+    model = fits.model(kernel, best["n_components"], 0)
+    model.set_params(alpha=named["alpha"], features=best["features"])
     model.fit(fits.data.X_train, fits.data.y_train)
     encoder = fits.data.encoder
     return model if encoder is None else make_pipeline(encoder, model)

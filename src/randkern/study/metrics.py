@@ -11,9 +11,7 @@ class Metric:
     """A score of predictions for rows that a model has not seen.
 
     `score` is its name in records, `title` that above tables, and `heading` that of a
-    column, by default the same; `scale` and `digits` say how values are shown;
-    `scorer` is scikit-learn's name of the score of a ridge model without probabilities,
-    of which larger values are better.
+    column, by default the same; `scale` and `digits` say how values are shown.
     """
 
     score: str
@@ -23,7 +21,6 @@ class Metric:
     scale: float = 1.0
     digits: int = 4
     heading: str = ""
-    scorer: str = ""
 
     def __post_init__(self) -> None:
         if not self.heading:
@@ -64,12 +61,11 @@ METRICS = {
         "AUC",
         "classification",
         larger_is_better=True,
-        scorer="roc_auc",
     ),
     "nrmse": Metric("test_error", "RMSE / std", "regression"),
-    "rmse": Metric("rmse", "RMSE", "regression", scorer="neg_root_mean_squared_error"),
-    "mae": Metric("mae", "MAE", "regression", scorer="neg_mean_absolute_error"),
-    "r2": Metric("r2", "R²", "regression", larger_is_better=True, scorer="r2"),
+    "rmse": Metric("rmse", "RMSE", "regression"),
+    "mae": Metric("mae", "MAE", "regression"),
+    "r2": Metric("r2", "R²", "regression", larger_is_better=True),
 }
 
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import (
     train_test_split,
 )
 
-from randkern.tabular.folds import Folds, group_codes, time_codes
+from randkern.tabular.folds import group_codes, time_codes
 
 Rows = NDArray[np.intp]
 # Batches of successive rows, whose mean errors are nearly independent.
@@ -58,17 +58,15 @@ class Splitting:
         ranks = np.argsort(np.argsort(self.time, kind="stable"))
         return _PERIODS * ranks // len(ranks)
 
-    def dependent_folds(self, n: int) -> Folds | None:
-        """Return the folds in which n rows are left out, None if one at a time."""
-        return Folds.of(self.groups, self.time, np.ones(n))
+    def sample(self, y: NDArray[Any], task: str, n_rows: int) -> Rows:
+        """Return at most `n_rows` rows drawn at random, by class in classification."""
+        n = len(y)
+        if n <= n_rows:
+            return np.arange(n)
+        return np.sort(_random_rows(y, task, n - n_rows, 0)[0])
 
     def held_out(
-        self,
-        y: NDArray[Any],
-        task: str,
-        size: float,
-        seed: int,
-        n_training: int | None = None,
+        self, y: NDArray[Any], task: str, size: float, seed: int
     ) -> tuple[Rows, Rows, str]:
         """Return training rows, held-out rows, and a description of these.
 
@@ -79,7 +77,7 @@ class Splitting:
         n = len(y)
         n_held = size if size >= 1 else size * n
         if self.is_random:
-            return _random_rows(y, task, size, seed, n_training)
+            return _random_rows(y, task, size, seed)
         if self.groups is not None:
             n_folds = max(round(n / n_held), 2)
             training, others = self.folds(y, task, n_folds, seed)[0]
@@ -95,9 +93,6 @@ class Splitting:
             training = np.flatnonzero(~is_late)
             others = np.flatnonzero(is_late)
             described = f"the last {len(others):,} rows in time"
-        if n_training is not None and len(training) > n_training:
-            chosen = np.random.default_rng(seed).permutation(training)
-            training = np.sort(chosen[:n_training])
         return training, others, described
 
     def folds(
@@ -126,7 +121,7 @@ class Splitting:
 
 
 def _random_rows(
-    y: NDArray[Any], task: str, size: float, seed: int, n_training: int | None
+    y: NDArray[Any], task: str, size: float, seed: int
 ) -> tuple[Rows, Rows, str]:
     """Return training and test rows drawn at random, and a description of the split.
 
@@ -137,11 +132,10 @@ def _random_rows(
     if stratified:
         counts = np.unique(y, return_counts=True)[1]
         few = int(n * size) if size < 1 else int(size)
-        few = min(few, n_training or n - few)
+        few = min(few, n - few)
         stratified = bool(counts.min() >= 2 and len(counts) <= few)
     training, others = train_test_split(
         np.arange(n),
-        train_size=n_training,
         test_size=size,
         stratify=y if stratified else None,
         random_state=seed,

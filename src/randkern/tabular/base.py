@@ -13,16 +13,10 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
-from randkern._sklearn import (
-    Interval,
-    StrOptions,
-    check_sample_weight,
-    num_samples,
-)
-from randkern._tables import count_missing, objects_of
-from randkern._validation import check_has_targets
+from randkern._sklearn import Interval, StrOptions, num_samples
+from randkern._tables import objects_of
+from randkern._validation import check_not_masked, check_targets, read_weights
 from randkern._warnings import warn
-from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
@@ -75,34 +69,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, groups: Any, time: Any
-    ) -> tuple[Any, np.ndarray, Folds | None]:
-        """Return checked rows, weights and folds."""
+    ) -> tuple[Any, Any, np.ndarray, Folds | None]:
+        """Return checked rows, targets, weights and folds."""
         self._validate_params()
         self._refuse_dask(X, y, sample_weight, groups, time)
-        check_has_targets(self, y)
-        check_targets(y)
-        if n_missing := count_missing(y):
-            raise ValueError(
-                f"Input y contains NaN or missing values: {n_missing} of {len(y)}; "
-                "remove the rows without a target."
-            )
+        y = check_targets(self, y)
+        check_not_masked(groups, "groups")
+        check_not_masked(time, "time")
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
         n = num_samples(X)
-        weight = np.ones(n)
-        if sample_weight is not None:
-            weight = check_sample_weight(
-                sample_weight, np.empty((n, 1)), ensure_non_negative=True
-            )
-            if not weight.any():
-                raise ValueError("sample_weight is zero for all rows.")
+        weight = read_weights(sample_weight, np.empty((n, 1)))
+        if weight is None:
+            weight = np.ones(n)
+        else:
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
             if are_equal(weight):
                 weight = np.ones(n)
-        return X, weight, Folds.of(groups, time, weight)
+        return X, y, weight, Folds.of(groups, time, weight)
 
     def _with_scores(self, rows: Rows, stream: Stream, work: Work) -> Rows:
         """Return rows with scores in place of texts, and beside many categories."""

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models._targets import read_labels
+from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
@@ -196,8 +196,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight, folds = self._read(X, y, sample_weight, groups, time)
-        y = column_or_1d(read_labels(y), warn=True)
+        X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
+        y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)

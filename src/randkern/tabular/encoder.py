@@ -17,7 +17,6 @@ from randkern._fitting import all_or_nothing
 from randkern._sklearn import (
     StrOptions,
     check_feature_names_in,
-    check_sample_weight,
     safe_indexing,
 )
 from randkern._tables import (
@@ -31,7 +30,7 @@ from randkern._tables import (
     objects_of,
     without_sparse_columns,
 )
-from randkern._validation import check_readable, refuse_dask
+from randkern._validation import read_weights, readable_rows, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
@@ -117,9 +116,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """
         self._validate_params()
         X = self._checked(X, reset=True)
-        rows = np.arange(len(X))
-        if sample_weight is not None:
-            rows = _repeated_rows(sample_weight, X)
+        rows = _repeated_rows(sample_weight, X)
         if (n := len(rows)) > _MAX_FITTED:
             drawn = np.random.default_rng(0).choice(n, _MAX_FITTED, replace=False)
             rows = rows[np.sort(drawn)]
@@ -481,7 +478,7 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
-    check_readable(X)
+    X = readable_rows(estimator, X)
     with naming_cells(X):
         return validate_data(
             estimator,
@@ -495,11 +492,9 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     """Return row indices, repeated by their weights."""
-    weight = check_sample_weight(
-        sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
-    )
-    if not weight.any():
-        raise ValueError("sample_weight is zero for all rows.")
+    weight = read_weights(sample_weight, np.empty((len(X), 1)))
+    if weight is None:
+        return np.arange(len(X))
     are_integers = np.array_equal(weight, np.round(weight))
     if not are_integers or weight.sum() > _MAX_REPEATED:
         return np.flatnonzero(weight)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from randkern._cells import naming_cells
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
@@ -264,7 +265,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight, folds = self._read(X, y, sample_weight, groups, time)
+        X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
@@ -322,8 +323,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
         try:
-            y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
-            y = np.asarray(y, dtype=np.float64)
+            with naming_cells(y, "y"):
+                y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
+                y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(

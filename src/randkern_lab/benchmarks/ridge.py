@@ -53,6 +53,7 @@ from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
     FalkonClassifier,
     RidgeOnFeatures,
+    SGDOnFeatures,
     XGPRClassifier,
     own_ridge,
     peer_bytes,
@@ -64,7 +65,6 @@ SOLVERS = ("pcg", "cholesky", "sgd", "auto")
 LIBRARIES = ("falkon", "xgpr")
 _pcg = partial(own_ridge, solver="pcg")
 _cholesky = partial(own_ridge, solver="cholesky")
-_sgd = partial(own_ridge, solver="sgd")
 _landmarks = partial(_cholesky, features="nystrom")
 _LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
@@ -81,7 +81,7 @@ METHODS: Mapping[str, Contender] = {
     for name, label, colour, marker, dashes, make, *needs in (
         ("pcg", "randkern, pcg", "blue", "s", "-", _pcg),
         ("cholesky", "randkern, cholesky", "green", "^", "--", _cholesky),
-        ("sgd", "randkern, sgd", "black", "o", "-.", _sgd),
+        ("sgd", "features + SGDClassifier", "black", "o", "-.", SGDOnFeatures),
         ("auto", "randkern, auto", "pink", "D", ":", own_ridge),
         ("landmarks", "randkern, landmarks", "sky", "h", "-", _landmarks),
         ("RBFSampler", "", "red", "v", _DOTS, RidgeOnFeatures),

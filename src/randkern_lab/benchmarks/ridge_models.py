@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import RidgeClassifier
+from sklearn.linear_model import RidgeClassifier, SGDClassifier
 
 import randkern
 
@@ -56,6 +56,41 @@ class RidgeOnFeatures:
         self.features_seconds_ = watch.lap().seconds
         self.model.fit(Z, y)
         self.outcome_ = str(self.model.solver_)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(self.features.transform(X))
+
+
+class SGDOnFeatures:
+    """scikit-learn's stochastic gradients of the squared loss, on features of the rows.
+
+    Steps have the length of half the inverse mean of ‖z‖², and weights are averaged.
+    """
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.request = request
+        family, degree = request.get("family", "gaussian"), request.get("degree", 2.0)
+        self.features = randkern.RandomFeatures(
+            kernel_of(family, request["lengthscale"], degree),
+            request["n_components"],
+            random_state=request["seed"],
+        )
+
+    def fit(self, X: Any, y: Any) -> "SGDOnFeatures":
+        watch = Stopwatch()
+        Z = self.features.fit(X).transform(X)
+        self.features_seconds_ = watch.lap().seconds
+        self.model = SGDClassifier(
+            loss="squared_error",
+            alpha=self.request["alpha"] / len(X),
+            learning_rate="constant",
+            eta0=0.5 * len(X) / float(np.vdot(Z, Z)),
+            average=True,
+            random_state=self.request["seed"],
+        ).fit(Z, y)
+        self.iterations_ = self.model.n_iter_
+        self.outcome_ = "loss settled"
         return self
 
     def predict(self, X: Any) -> Any:

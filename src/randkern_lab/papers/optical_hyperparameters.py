@@ -34,12 +34,11 @@ from randkern._memory import check_memory, resolve_memory_limit
 from randkern._validation import check_choice
 from randkern.plots.records import SYMBOLS, axis_number
 from randkern.study.kernel_choices import parse_kernel
-from randkern.study.tune import at_edge, preference
 
 from ..options import option
 from ..panels import BLUE, new_figure
 from ..runner import Case, Experiment
-from ..tables import Listing, edge_notes, of, skip_notes
+from ..tables import Listing, at_edges, edge_notes, of, skip_notes
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
@@ -122,6 +121,29 @@ def _penalty(named: Mapping[str, float]) -> float:
     return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
 
 
+def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Order cells by smallest error, scale nearest to 1, and largest penalty.
+
+    Only α/s² matters, so equal errors are common.
+    """
+    named = record["hyperparameters"]
+    distance = abs(float(np.log(named["scale"])))
+    return record["validation_error"], distance, -named["alpha"]
+
+
+def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
+    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
+
+    def compared(record: Case) -> dict[str, float]:
+        named = record["hyperparameters"]
+        return {opens: named[opens], "alpha": _penalty(named)}
+
+    tried = [compared(record) for record in own]
+    chosen = compared(cell)
+    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
+    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
+
+
 class OpticalHyperparameters(Experiment):
     """One decomposition for each lengthscale or bias of the published grids."""
 
@@ -180,7 +202,7 @@ class OpticalHyperparameters(Experiment):
             opens = KERNELS[kernel][1]
             grid = of(self.published, kernel=kernel)
             values = _distinct(grid, opens)
-            best = min(grid, key=preference)["hyperparameters"][opens]
+            best = min(grid, key=_preference)["hyperparameters"][opens]
             if self.options.quick:
                 values = values[_QUICK_VALUES]
             elif not self.options.full:
@@ -235,13 +257,12 @@ class OpticalHyperparameters(Experiment):
         best, published = {}, {}
         for kernel in dict.fromkeys(self.options.kernels):
             opens = KERNELS[kernel][1]
-            published[kernel] = min(of(self.published, kernel=kernel), key=preference)
+            published[kernel] = min(of(self.published, kernel=kernel), key=_preference)
             own = of(results["records"], kernel=kernel)
             if own:
                 scored = [r for r in own if r["test_error"] is not None]
-                cell = min(scored, key=preference)
-                edges = at_edge(cell["hyperparameters"], own, opens)
-                best[kernel] = cell | {"at_edge": edges}
+                cell = min(scored, key=_preference)
+                best[kernel] = cell | {"at_edge": _edges(cell, own, opens)}
         result: Case = {"best": best, "published_best": published}
         result["published"] = self.published
         at_best = list(_at_published_best({**results, **result}))

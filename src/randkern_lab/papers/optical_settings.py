@@ -9,12 +9,15 @@ import numpy as np
 
 import randkern
 from randkern.backend.namespace import ops_of
-from randkern.study.kernel_choices import parse_kernel
-from randkern.study.tune import tune
+from randkern.study.kernel_choices import capped, parse_kernel
 
+from ..tables import at_edges
 from .images import PIXEL_THRESHOLD, Images
 
 _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
+_LENGTHSCALE_MULTIPLES = 2.0 ** np.arange(-3, 4)
+# Relative to the mean of the kernel's diagonal, rounded to a power of ten.
+_PENALTY_EXPONENTS = range(-6, 3)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def optical_settings(
     """Return the hyperparameters of kernels on binarized images.
 
     They are the published ones for the full Fashion-MNIST with pixels above 10 lit;
-    otherwise they are the best of a grid (:func:`randkern.study.tune.tune`) of seven
+    otherwise they are the best of a grid of seven
     lengthscales (⅛ to 8 times the data's scale) or five biases (0, ¼, 1, 4 and 16 mean
     squared norms), and nine decades of penalties, by leave-one-out with 10,000 features
     of 3,000 training rows (quick: 150 of 400).
@@ -100,19 +103,45 @@ def optical_settings(
     n_components, n_rows = (150, 400) if quick else (10_000, 3000)
     rows = np.random.default_rng(seed).permutation(len(images.X_train))[:n_rows]
     dataset = images.dataset(rows)
-    mean_lit = float(dataset.X_train.sum(axis=1).mean())
-    result = tune(
-        dataset,
-        wanted,
-        n_components=n_components,
-        scales=[1.0],
-        biases=sorted({float(round(share * mean_lit)) for share in _BIAS_MULTIPLES}),
-        random_state=seed,
-    )["best"]
     origin = f"leave-one-out, {n_components:,} features of {len(rows):,} training rows"
     for kernel in wanted:
-        named = result[kernel]["hyperparameters"]
-        value = named.get("lengthscale", named.get("bias"))
-        edges = tuple(result[kernel]["at_edge"])
-        known[kernel] = KernelSetting(kernel, value, named["alpha"], origin, edges)
+        known[kernel] = _best_setting(
+            kernel, dataset.X_train, dataset.y_train, n_components, seed, origin
+        )
     return {kernel: known[kernel] for kernel in kernels}
+
+
+def _best_setting(
+    label: str, X: np.ndarray, y: np.ndarray, n_components: int, seed: int, origin: str
+) -> KernelSetting:
+    """Return the setting of a grid with the fewest mistakes by leave-one-out."""
+    choice = parse_kernel(label)
+    values: list[Any] = [None]
+    if choice.opens == "bias":
+        mean_lit = float(X.sum(axis=1).mean())
+        values = [*sorted({float(round(m * mean_lit)) for m in _BIAS_MULTIPLES})]
+    elif choice.opens == "lengthscale":
+        reference = choice.reference(X)
+        values = [float(multiple) * reference for multiple in _LENGTHSCALE_MULTIPLES]
+    unbiased = choice.build(0.0 if choice.opens == "bias" else choice.reference(X))
+    decade = round(np.log10(float(np.mean(unbiased.diag(X)))))
+    alphas = [float(f"1e{decade + exponent}") for exponent in _PENALTY_EXPONENTS]
+    tried = []
+    for value in values:
+        kernel = choice.build(value)
+        model = randkern.KernelRidgeClassifierCV(
+            kernel,
+            alphas=alphas,
+            n_components=capped(n_components, kernel, X.shape[1]),
+            scoring="accuracy",
+            fit_intercept=True,
+            random_state=seed,
+        ).fit(X, y)
+        scores = model.cv_results_["mean_test_score"]
+        tried += [(score, a, value) for score, a in zip(scores, alphas, strict=True)]
+    # Of equal scores, the largest penalty.
+    _, alpha, best = max(tried, key=lambda setting: setting[:2])
+    edges = at_edges({"alpha": alpha}, {"alpha": alphas})
+    if choice.opens and best:  # a bias of 0 is no edge
+        edges = at_edges({choice.opens: best}, {choice.opens: values}) + edges
+    return KernelSetting(label, best, alpha, origin, tuple(edges))

@@ -47,7 +47,7 @@ class Options(DataOptions):
     stream_rows: int = option(1_000_000, "Rows in Parquet files.", quick=100_000)
     cluster_rows: int = option(200_000, "Rows on two Dask workers.", quick=20_000)
     n_components: int = option(2_000, "Features of images.", quick=200)
-    components: str = option("100,500", "Features in compare and tune.", quick="50,200")
+    components: str = option("100,500", "Features in compare.", quick="50,200")
     sizes: tuple[int, ...] = option(
         _FULL_SIZES, "Rows of every estimator.", quick=_QUICK_SIZES
     )

@@ -344,7 +344,7 @@ def summary(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def studies(request: dict[str, Any]) -> dict[str, Any]:
-    """Compare and tune; what they report is what the saved model does."""
+    """Compare kernels; what is reported is what the saved model does."""
     steps, table = Steps(), _Table(request)
     train, test = ["--data", table.train_file], ["--test", table.test_file]
     common = [*train, *test, "--target", "target", "--task", table.task]
@@ -358,17 +358,7 @@ def studies(request: dict[str, Any]) -> dict[str, Any]:
         results = json.loads(out.joinpath("results.json").read_text(encoding="utf-8"))
         return _as_reported(table, saved, results["records"], results["baselines"])
 
-    def tuned() -> str:
-        out, saved = table.path("tune"), table.path("tune.skops")
-        size = request["components"].split(",")[0]
-        grid = ("--n-components", size, "--scales", 1, "--lengthscales", "auto")
-        succeeded("tune", *common, *grid, "--save", saved, "--out", out)
-        results = json.loads(out.joinpath("results.json").read_text(encoding="utf-8"))
-        best = list(results["best"].values())
-        return _as_reported(table, saved, best, results["baselines"])
-
     steps.take("compare", compared)
-    steps.take("tune", tuned)
     return {"records": steps.records}
 
 

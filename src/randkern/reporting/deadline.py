@@ -1,0 +1,87 @@
+"""The end of a command, by which fits, baselines and figures are planned."""
+
+from time import perf_counter
+from typing import Any
+
+from randkern._tables import is_numeric
+from randkern._validation import check_positive
+
+# Seconds of a usual core: of starting Python with its packages, of quick figures and of
+# writing the files; of reading, checking and describing a number, and a text.
+_START = 3.5
+_NUMBER = 2e-7
+_TEXT = 2e-6
+# Of the other seconds, the report has this share, but no more than some seconds and a
+# smaller share, for importances. The fits divide the rest: the refit, which does not
+# search for kernels, has the smaller part.
+_REPORT_SHARE = 0.22
+_REPORT_SECONDS = 6.0
+_IMPORTANCES_SHARE = 0.05
+_REFIT_SHARE = 0.38
+# The fits have at least this share of the limit, and each of them a second: in less,
+# they would be cut short for nothing.
+_MIN_SHARE = 0.25
+_MIN_SECONDS = 1.0
+
+
+class Deadline:
+    """The end of a command or study, `limit` seconds, if any, after `began`.
+
+    `began` is a time by `time.perf_counter`, by default now. Of the seconds that are
+    left, `reserved` ones belong to what comes last.
+    """
+
+    def __init__(self, limit: float | None = None, began: float | None = None) -> None:
+        if limit is not None:
+            check_positive("time_limit", limit)
+        self.limit = float("inf") if limit is None else limit
+        self.began = perf_counter() if began is None else began
+        self.reserved = 0.0
+        self._pace = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.limit - self.left:.0f} of {self.limit:g} s"
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, negative once the limit is over."""
+        return self.limit - (perf_counter() - self.began)
+
+    def allows(self, seconds: float) -> bool:
+        """Return whether something of so many seconds ends in time."""
+        return self.left - self.reserved >= seconds
+
+    def reason_to_skip(self, operations: float) -> str | None:
+        """Return why a fit is not begun, or None if it ends in time at this pace."""
+        left = self.left
+        seconds = self._pace * operations
+        if left <= 0:
+            return f"the time limit of {self.limit:g} s is over"
+        if seconds > left:
+            return (
+                f"it would take about {seconds:,.0f} s, and {left:,.0f} s of the time "
+                f"limit of {self.limit:g} s are left"
+            )
+        return None
+
+    def note(self, operations: float, seconds: float) -> None:
+        """Learn from a fit how fast the next ones are."""
+        self._pace = seconds / operations
+
+    def seconds_of_fits(self, X: Any, *, is_refitted: bool) -> tuple[float, float]:
+        """Return the seconds of the fit that is scored, and of the one to all rows.
+
+        They follow from the limit and the size of the table `X` alone, so that the same
+        data, seed and limit give the same model. The clock only decides which baselines
+        and figures are left out of a report.
+        """
+        n, d = X.shape
+        n_numbers = sum(is_numeric(X[name]) for name in X.columns)
+        fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers))
+        left = max(self.limit - fixed, _MIN_SHARE * self.limit)
+        left -= min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
+        refit = _REFIT_SHARE * left if is_refitted else 0.0
+        return (
+            max(left - refit, _MIN_SECONDS),
+            max(refit, _MIN_SECONDS) if is_refitted else 0.0,
+        )
