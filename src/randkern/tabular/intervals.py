@@ -206,7 +206,8 @@ class Intervals:
         Intervals at rows of more than this novelty are wider.
     n_groups : float or None
         Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
-        number of groups, if all are of one size.
+        number of groups, if all are of one size. Of rows in time, the number of
+        independent rows that tell as much.
     """
 
     sizes: np.ndarray
@@ -253,12 +254,15 @@ class Intervals:
 
         own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
         out = predicted_rows(dependent, len(rows))
+        own_sizes = sizes / np.where(own > 0, own, 1.0)
         n_groups = None
         if dependent is not None and dependent.groups is not None:
             sums = np.bincount(dependent.groups, weight)
             n_groups = float(sums.sum() ** 2 / (sums**2).sum())
+        elif dependent is not None:
+            n_groups = _n_effective(own_sizes, dependent.codes)
         return cls(
-            sizes / np.where(own > 0, own, 1.0),
+            own_sizes,
             weight if weighted else None,
             folds,
             spread,
@@ -312,3 +316,24 @@ class Intervals:
             high = conformal_quantile(values + sizes, coverage, self.weight)
             out[at, :, 0], out[at, :, 1] = -low, high
         return out
+
+
+def _n_effective(sizes: np.ndarray, codes: np.ndarray) -> float:
+    """Return how many independent rows tell as much of sizes (n, k) as those of periods.
+
+    With the correlation ρ of two rows of one period, of m rows on average, it is
+    n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
+    number if rows of a period are.
+    """
+    n, codes = len(sizes), np.unique(codes, return_inverse=True)[1]
+    counts = np.bincount(codes)
+    if len(counts) in (1, n):
+        return float(n)
+    sums = np.stack([np.bincount(codes, size) for size in sizes.T], axis=1)
+    means, m = sums / counts[:, None], n / len(counts)
+    within = float(((sizes - means[codes]) ** 2).sum()) / (n - len(counts))
+    between = float((counts[:, None] * (means - sizes.mean(axis=0)) ** 2).sum())
+    between /= len(counts) - 1
+    total = between + (m - 1) * within
+    correlation = min(max((between - within) / total, 0.0), 1.0) if total else 0.0
+    return n / (1 + (m - 1) * correlation)
