@@ -83,9 +83,7 @@ FITTED = MODELS | {
     "nystrom": lambda: rk.KernelRidgeRegressor(
         n_components=10, features="nystrom", random_state=0
     ).fit(X, Y),
-    "local": lambda: rk.KernelRidgeRegressor(n_components=None, features="local").fit(
-        X, Y
-    ),
+    "local": lambda: rk.LocalRegressor(cell_rows=20).fit(X, Y),
     "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
     "svr": lambda: rk.KernelSVR(n_components=10, random_state=0).fit(X, Y[:, 0]),
     "logistic": lambda: rk.KernelLogistic(n_components=10).fit(X, LABELS),

@@ -119,13 +119,16 @@ def test_more_rows_are_fitted_in_cells(many, monkeypatch, n_classes):
     """Beside landmarks; rows held out from both weight them."""
     monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
     monkeypatch.setattr(exact_logistic, "_MAX_ROWS", 300)
+    monkeypatch.setattr(
+        classifier, "blend_probabilities", lambda P, *_: (np.full(len(P), 0.5), 1.0)
+    )
     labels = np.where((n_classes > 2) & (X.c > 1), "third", LABELS)
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
     assert model.fit_report_["rows_held_out"] == N // 8
-    cells = [m.fit for m in model.model_.members if m.fit.features == "local"]
-    assert all(isinstance(fit, rk.KernelLogistic) for fit in cells)
-    assert cells and cells[0].cells_.tree.n_cells > 1
-    assert max(map(len, cells[0].cells_.rows)) <= 300
+    fits = [member.fit for member in model.model_.members]
+    (cells,) = (fit for fit in fits if isinstance(fit, rk.LocalClassifier))
+    assert len(cells.estimators_) > 1
+    assert max(map(len, cells.estimators_samples_)) <= 300
     assert np.mean(model.predict(X[N:]) == labels[N:]) > 0.7
 
 
@@ -137,8 +140,8 @@ def test_rows_that_are_fitted_are_many_without_those_held_out(many, monkeypatch,
     report = model.fit_report_
     assert report["rows_held_out"] == max(n - 501, 0) * (n == 560)
     assert report["rows_used"] == n - report["rows_held_out"]
-    features = {member.fit.features for member in model.model_.members}
-    assert features == ({"nystrom"} if n == 510 else {"local", "nystrom"})
+    kinds = {type(member.fit) for member in model.model_.members}
+    assert kinds - {rk.KernelLogistic} == ({rk.LocalClassifier} if n == 560 else set())
 
 
 def test_the_choice_of_a_penalty_leaves_time_for_the_fit():

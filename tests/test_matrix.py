@@ -119,8 +119,6 @@ class Case:
             options["n_components"] = None if exact else n_components
         if self.features not in (None, "exact"):
             options["features"] = self.features
-        if self.features == "local" and "C" in accepted:
-            options["fit_intercept"] = False  # cells of logistic models have none
         if self.solver is not None:
             options["solver"] = self.solver
         if "random_state" in accepted:

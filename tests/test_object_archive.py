@@ -28,7 +28,7 @@ MODELS = {
     "streaming": lambda: rk.KernelRidgeRegressor(
         n_components=10, random_state=0
     ).partial_fit(X, Y),
-    "cells": lambda: rk.KernelRidgeRegressorCV(features="local").fit(X, Y),
+    "cells": lambda: rk.LocalRegressor(cell_rows=20).fit(X, Y),
     "process": lambda: rk.GaussianProcessRegressor(
         n_components=20, optimizer=None, random_state=0
     ).fit(X, Y),

@@ -378,9 +378,8 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
 def test_operators_are_not_compared_with_all_earlier_ones(tmp_path, monkeypatch):
     """``add_node`` of skl2onnx does so: cells of 60,000 rows took six minutes."""
     X = np.random.default_rng(0).normal(size=(600, 3))
-    model = rk.KernelRidgeRegressor(
-        rk.Laplacian(2.0), features="local", n_components=50
-    )
+    ridge = rk.KernelRidgeRegressor(rk.Laplacian(2.0), n_components=None)
+    model = rk.LocalRegressor(ridge, cell_rows=50)
     model.fit(X, X.sum(axis=1))
     calls = []
     container = skl2onnx.common._container.ModelComponentContainer

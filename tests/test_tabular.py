@@ -479,9 +479,9 @@ def test_many_rows(monkeypatch, how):
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._intervals.sizes) == N
     fits = [member.fit for member in fit.model_.members]
-    cells = next(each for each in fits if each.features == "local")
-    assert cells.cells_.tree.n_cells >= 3
-    whole = [each for each in fits if each.features != "local"]
+    cells = next(each for each in fits if isinstance(each, rk.LocalRegressor))
+    assert len(cells.estimators_) >= 3
+    whole = [each for each in fits if each is not cells]
     assert len(whole) == (how != "cells")
     for found in whole:
         assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
@@ -823,7 +823,8 @@ def test_many_rows_of_labels(monkeypatch):
     assert fit.fit_report_["rows_held_out"] == N // 8
     assert fit.fit_report_["rows_used"] == N - N // 8
     members = fit.model_.members
-    assert [member.fit.features for member in members] == ["local", "nystrom"]
+    kinds = [type(member.fit) for member in members]
+    assert kinds == [rk.LocalClassifier, rk.KernelLogistic]
     assert fit.temperature_ == 1.3
     seed, n_apart, _ = fit.model_.held_out
     _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)

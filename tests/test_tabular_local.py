@@ -4,9 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import randkern as rk
+from randkern._fitting import ending
 from randkern._random import root_stream
 from randkern.backend.tasks import map_on_threads
 from randkern.models.cells import CellTree, rows_of_cells
@@ -14,6 +16,7 @@ from randkern.tabular import local, many_rows
 from randkern.tabular.intervals import Spread
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_squares
+from randkern.tabular.local import CellRidge, left_out_in_cells
 from randkern.tabular.rows import Table
 from randkern.tabular.work import Work, cells_seconds
 
@@ -66,9 +69,7 @@ def test_fits_do_not_depend_on_the_number_of_threads():
     fits = []
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, "blas"):
-            model = rk.KernelRidgeRegressorCV(
-                rk.Matern(1.5, 0.3), [1e-3, 1e-2], 300, features="local"
-            )
+            model = rk.LocalRegressor(CellRidge(rk.Matern(1.5, 0.3), 1e-2), 300)
             fits.append(model.fit(X, y).predict(X[:50]))
     np.testing.assert_array_equal(*fits)
 
@@ -80,7 +81,7 @@ def test_fits_do_not_depend_on_the_number_of_threads():
 def test_cells_are_of_the_size_that_is_planned(n_cells):
     rows = np.random.default_rng(0).normal(size=(9000, 3))
     size = rows_of_cells(len(rows), n_cells)
-    sizes = [len(members) for _, members, _ in CellTree.grow(rows, size).cells(rows)]
+    sizes = [len(members) for members in CellTree.grow(rows, size)[1]]
     assert len(sizes) == n_cells
     assert 0.97 * size <= min(sizes) and max(sizes) <= size
 
@@ -121,9 +122,7 @@ def test_kernels_are_learned_in_cells(monkeypatch):
     errors = []
     for trial in (trials[0], found):
         U, V = (learning.encoded(trial, X[rows]) for rows in (fitted, new))
-        model = rk.KernelRidgeRegressor(
-            trial.kernel, trial.alpha, 500, features="local", fit_intercept=True
-        )
+        model = rk.LocalRegressor(CellRidge(trial.kernel, trial.alpha), 500)
         predicted = model.fit(U, y[fitted]).predict(V)
         errors.append(np.sqrt(np.mean((predicted - y[new]) ** 2)))
     assert errors[1] < 0.95 * errors[0]
@@ -147,7 +146,7 @@ def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, monkeypatch
     model = rk.TabularRegressor(4, random_state=0).fit(X[fitted], y[fitted])
     assert model.fit_report_["rows_used"] == 6000
     assert model.fit_report_["rows_held_out"] == 0
-    assert model.model_.members[0].fit.features == "local"
+    assert isinstance(model.model_.members[0].fit, rk.LocalRegressor)
     errors = []
     for member in (model.model_.members[0], None):
         found = model if member is None else member
@@ -181,3 +180,43 @@ def test_sizes_of_residuals_follow_columns_that_the_mean_ignores():
     ratio = np.log(spread.at(rows[3000:], means[3000:]) / scale[3000:])
     # The logarithm of a normal residual's size has deviation 1.1.
     assert (ratio.std(axis=0) < [0.45, 0.35]).all()
+
+
+# -- rows left out ---------------------------------------------------------------------
+
+
+def test_left_out_predictions_are_those_of_fits_without_the_row():
+    X, y = rough(120)
+    weight = np.where(np.arange(120) < 20, 0.0, 1.0)
+    ridge = CellRidge(rk.Gaussian(1.0), 1e-2)
+    model = rk.LocalRegressor(ridge, 60).fit(X, y, weight)
+    found = left_out_in_cells(model, X)
+    expected = np.zeros(120)
+    for cell, share in model.tree_.weights(X):
+        rows = model.estimators_samples_[cell]
+        for row in np.flatnonzero(share):
+            others = rows[rows != row]
+            alone = clone(ridge).fit(X[others], y[others]).predict(X[[row]])
+            expected[row] += np.ravel(share)[row] * alone.item()
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-6)
+
+
+def test_late_fits_have_few_rows_of_each_cell():
+    """Their predictions for rows left out are those of fits without these rows."""
+    X, y = rough(1500)
+    model = rk.LocalRegressor(CellRidge(rk.Gaussian(1.0), 1e-2), 800)
+    with ending(lambda: True):
+        model.fit(X, y)
+    known = np.concatenate(
+        [
+            rows[fit.ridge_.evaluated]
+            for rows, fit in zip(
+                model.estimators_samples_, model.estimators_, strict=True
+            )
+        ]
+    )
+    assert len(known) <= 200 * len(model.estimators_)
+    others = np.delete(np.arange(1500), known)
+    np.testing.assert_allclose(
+        left_out_in_cells(model, X)[others, 0], model.predict(X[others]), rtol=1e-9
+    )

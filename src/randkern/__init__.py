@@ -59,6 +59,8 @@ _PUBLIC: dict[str, str] = {
             "KernelRidgeRegressorCV",
             "KernelSVC",
             "KernelSVR",
+            "LocalClassifier",
+            "LocalRegressor",
         ),
         ".models",
     ),

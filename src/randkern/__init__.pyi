@@ -59,6 +59,8 @@ from randkern.models import (
     KernelRidgeRegressorCV as KernelRidgeRegressorCV,
     KernelSVC as KernelSVC,
     KernelSVR as KernelSVR,
+    LocalClassifier as LocalClassifier,
+    LocalRegressor as LocalRegressor,
 )
 from randkern.modules import (
     to_torch as to_torch,

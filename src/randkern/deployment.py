@@ -14,10 +14,16 @@ from randkern.datasets.schema import TableSchema
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Kernel
 from randkern.metric import MetricLearner
-from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models import (
+    GaussianProcessClassifier,
+    GaussianProcessRegressor,
+    LocalClassifier,
+    LocalRegressor,
+)
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
+from randkern.tabular.local import CellRidge
 
 __all__ = [
     "WeightedSum",
@@ -32,7 +38,8 @@ __all__ = [
 
 # Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
-    {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
+    {getattr(models, name) for name in models.__all__}
+    - {GaussianProcessClassifier, LocalClassifier, LocalRegressor}
 )
 
 
@@ -54,6 +61,8 @@ class WeightedSum(NamedTuple):
 def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
+    if isinstance(model, CellRidge):
+        model = model.ridge_
     if isinstance(model, ExactRidge):
         kernel = model.kernel
         rows = on_host(model.X)
@@ -73,12 +82,6 @@ def weighted_sum(model: Any) -> WeightedSum:
             "KernelLogistic, GaussianProcessRegressor, RandomFeatures, "
             "NystromFeatures, MetricLearner, TabularEncoder, StandardScaler, or a "
             f"pipeline of these, got {type(model).__name__}."
-        )
-    if hasattr(model, "cells_"):
-        raise ValueError(
-            f"{type(model).__name__} was fitted with features='local', which cannot be "
-            "converted to a PyTorch module; use export_onnx, or fit with "
-            "features='nystrom'."
         )
     weights = on_host(model._model_weights)
     constant = on_host(model.intercept_)

@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
@@ -81,8 +82,7 @@ from randkern.models._gp_laplace import (
 )
 from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import NearestPosterior
-from randkern.models.cells import Cells, CellTree
-from randkern.models.logistic_cells import LogisticCells
+from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
 from randkern.optics._scattering import ScatteringMedium
@@ -94,6 +94,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.local import CellRidge
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
 from randkern.tabular.texts import TextEncoder
@@ -151,11 +152,10 @@ _PARTS = (
     Stream,
     TableEncoder,
     TensorArray,
-    Cells,
     CellTree,
-    LogisticCells,
     Candidates,
     ColumnEffects,
+    CellRidge,
     ExactRidge,
     Member,
     TabularModel,
@@ -224,7 +224,13 @@ TRUSTED_TYPES = (
 # models of tables. Their states are arrays and parameters, as skops trusts them.
 _OWN_TYPES = _READABLE | {
     name_of(kind): kind
-    for kind in (OneHotEncoder, Pipeline, QuantileTransformer, StandardScaler)
+    for kind in (
+        DummyClassifier,
+        OneHotEncoder,
+        Pipeline,
+        QuantileTransformer,
+        StandardScaler,
+    )
 }
 
 

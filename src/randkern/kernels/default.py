@@ -74,3 +74,10 @@ class TakesKernel(BaseEstimator):
         if not hasattr(self, "kernel_"):
             return diagram
         return summary_table(self._facts()) + diagram
+
+
+def kernel_of(estimator: Any) -> Kernel | None:
+    """Return the kernel of an estimator, its default for None; None if it has none."""
+    if isinstance(estimator, TakesKernel):
+        return estimator._kernel_or_default
+    return None

@@ -13,6 +13,8 @@ _MODULES = {
     "KernelRidgeRegressorCV": ".ridge_cv",
     "KernelSVC": ".svc",
     "KernelSVR": ".svr",
+    "LocalClassifier": ".local",
+    "LocalRegressor": ".local",
 }
 
 __all__ = list(_MODULES)

@@ -2,6 +2,7 @@
 
 from randkern.models.gaussian_process import GaussianProcessRegressor
 from randkern.models.gaussian_process_classifier import GaussianProcessClassifier
+from randkern.models.local import LocalClassifier, LocalRegressor
 from randkern.models.logistic import KernelLogistic
 from randkern.models.quantile import KernelQuantileRegressor
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
@@ -20,4 +21,6 @@ __all__ = [
     "KernelRidgeRegressorCV",
     "KernelSVC",
     "KernelSVR",
+    "LocalClassifier",
+    "LocalRegressor",
 ]

@@ -24,14 +24,13 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import ArrayRows, TrainingData, placed
+from randkern.data.training_data import TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.kernels.factor_draws import Fourier
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
-from randkern.models.cells import CellFits
 from randkern.models.feature_error import warn_of_feature_error
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
@@ -104,7 +103,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     table_encoder_: Any
     kernel_: Kernel
     plan_: Plan | None
-    cells_: CellFits
     X_fit_: Rows
     coef_: np.ndarray
     dual_coef_: np.ndarray
@@ -127,6 +125,15 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     # Whether fits change the kernel after drawing the first features.
     _chooses_kernel: bool = False
+
+    def _validate_params(self) -> None:
+        if self.features == "local":
+            raise ValueError(
+                "got features='local', expected 'random' or 'nystrom'; for fits in "
+                "cells use randkern.LocalRegressor or LocalClassifier with this "
+                "estimator and n_components=None."
+            )
+        super()._validate_params()
 
     def _memory_for(self, rows: TrainingData) -> int:
         """Return the bytes that a fit may take on the device of these rows."""
@@ -173,9 +180,9 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         """Draw the features of the resolved kernel; delete what an earlier fit kept."""
-        forget(self, "coef_", "dual_coef_", "X_fit_", "cells_")
+        forget(self, "coef_", "dual_coef_", "X_fit_")
         self.plan_ = None
-        if self.n_components is None or self.features == "local":
+        if self.n_components is None:
             return
         stream = stream.child("features")
         if self.features == "nystrom":
@@ -216,21 +223,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
 
     @property
-    def _is_local(self) -> bool:
-        """Whether the exact kernel is fitted in cells."""
-        return self.features == "local" and self.n_components is not None
-
-    @staticmethod
-    def _used_rows(rows: TrainingData) -> ArrayRows:
-        """Return the rows of positive weight in memory, for fits in cells."""
-        everything = np.arange(rows.n_rows)
-        rows = rows.as_arrays() if rows.in_memory else rows.take(everything)
-        if rows.weight is not None:
-            weight = ops_of(rows.Y).to_host(rows.weight)
-            rows = rows.take(np.flatnonzero(weight > 0))
-        return rows.as_arrays()
-
-    @property
     def _many_targets(self) -> bool:
         """Whether results have an axis of targets, or of classes."""
         return self._n_outputs is not None
@@ -266,12 +258,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         Weights of features are moved to the device of the rows; rows for an exact
         kernel are moved to that of the training rows, if these are on a device too.
         """
-        if hasattr(self, "cells_"):
-            check_same_device(X, self.X_fit_)
-            return (
-                self._drop_single_target(self.cells_.predict(self.X_fit_, X))
-                + self.intercept_
-            )
         weights = self._model_weights
         if moved and self.plan_ is not None:
             weights = ops_of(X).float64_like(weights, X)
@@ -293,8 +279,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return out
 
     def __sklearn_is_fitted__(self) -> bool:
-        fitted = ("coef_", "dual_coef_", "cells_")
-        return any(hasattr(self, name) for name in fitted)
+        return hasattr(self, "coef_") or hasattr(self, "dual_coef_")
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from super()._facts()
@@ -332,10 +317,5 @@ def has_components(estimator: FeatureModel) -> bool:
         raise AttributeError(
             "partial_fit needs random features, got the exact kernel "
             "(n_components=None), which stores all rows; set n_components, or use fit."
-        )
-    if estimator.features == "local":
-        raise AttributeError(
-            "partial_fit needs random features, got features='local'; use "
-            "features='random', or fit."
         )
     return True

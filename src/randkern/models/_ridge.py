@@ -98,14 +98,7 @@ class KernelRidge(RidgeModel):
     ) -> None:
         """Fit weights to checked rows."""
         rows = self._shift_targets(rows)
-        if self._is_local:
-            if self.solver not in ("auto", "cholesky"):
-                raise ValueError(
-                    "features='local' supports solver='auto' and 'cholesky', got "
-                    f"solver={self.solver!r}; use solver='auto'."
-                )
-            self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
-        elif self._iterates(rows, limit):
+        if self._iterates(rows, limit):
             self._fit_iteratively(rows, limit, stream, report, start)
         elif self._is_dual(rows):
             self._fit_gram(rows.as_arrays(), limit)
@@ -311,7 +304,7 @@ class KernelRidge(RidgeModel):
 
     def _values(self, X: Any) -> Any:
         check_is_fitted(self)
-        solved = ("coef_", "dual_coef_", "cells_")
+        solved = ("coef_", "dual_coef_")
         if not any(hasattr(self, name) for name in solved):
             raise ValueError(
                 "partial_fit was called with solve=False; call solve() before "

@@ -10,8 +10,7 @@ import numpy as np
 
 from randkern._fitting import all_or_nothing, forget, remember
 from randkern._random import Stream, root_stream
-from randkern._sklearn import StrOptions
-from randkern._validation import Array, Rows, check_count
+from randkern._validation import Array, Rows
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -19,7 +18,6 @@ from randkern.data.columns import split_target
 from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram
 from randkern.models.left_out import SampledRows, sample_left_out
 from randkern.plan import evaluate
@@ -33,12 +31,10 @@ class RidgeModel(FeatureModel, ABC):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "features": [StrOptions({"random", "nystrom", "local"})],
         "fit_intercept": ["boolean"],
     }
 
     fit_intercept: bool
-    cells_: Cells
     solution_: Solution
     # Whether the targets are labels coded as ±1.
     _labelled: ClassVar[bool] = False
@@ -118,31 +114,6 @@ class RidgeModel(FeatureModel, ABC):
         rows = self._read(X, y, sample_weight, stream)
         self._fit_rows(rows, self._memory_for(rows), stream, report, start)
         report.end()
-
-    def _fit_cells(
-        self, rows: TrainingData, alphas: np.ndarray, limit: int, stream: Stream
-    ) -> Cells:
-        """Fit the exact kernel in cells of at most `n_components` rows."""
-        cell_rows = check_count("n_components", self.n_components)
-        rows = self._used_rows(rows)
-        self.cells_ = fit_cells(
-            self.kernel_,
-            rows,
-            alphas,
-            cell_rows,
-            self.fit_intercept,
-            limit,
-            stream.child("cells"),
-        )
-        self.X_fit_ = rows.X
-        shift = np.array(self._shift)
-        self.intercept_ = shift if self._many_targets else float(shift[0])
-        self.solution_ = self.cells_.solution
-        sample = self._sample_left_out(rows)
-        Y = sample.rows.Y
-        residuals = Y - self.cells_.left_out[sample.numbers]
-        self._store_residuals(sample.numbers, Y, residuals, sample.weight)
-        return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
         """Return whether the direct system has an equation per row."""

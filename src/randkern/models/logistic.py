@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._fitting import all_or_nothing, remember
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
-from randkern._validation import check_count
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
@@ -32,7 +31,6 @@ from randkern.models.feature_matrix import (
     add_combinations,
     products,
 )
-from randkern.models.logistic_cells import LogisticCells, fit_logistic_cells
 from randkern.models.logistic_loss import derivatives, of_label
 from randkern.models.memory import block_rows, curvature_bytes, feature_cache_bytes
 
@@ -74,7 +72,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
     The exact kernel of more than 8,000 rows, without an intercept, is not factorised:
     Newton's method solves for the weights of rows by preconditioned conjugate
-    gradients, and stops at the bound ½‖g‖² of `tol`. So it does in cells.
+    gradients, and stops at the bound ½‖g‖² of `tol`.
 
     Parameters
     ----------
@@ -105,12 +103,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, whose
-        values blend smoothly, without an intercept; time is linear in the number of
-        rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -129,9 +124,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     dual_coef_ : ndarray of shape (r,) or (r, n_classes)
         Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
         of its Gram matrix.
-    cells_ : LogisticCells
-        The fits of ``features="local"``: for each cell its ``rows``, numbers of
-        ``X_fit_``, and their weights ``dual``.
     n_iter_ : int
     kernel_, plan_
         The kernel with numbers in place of rules that depend on data, and the plan of
@@ -154,12 +146,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     1.0
     """
 
-    cells_: LogisticCells
     _needs_sums_alone: ClassVar[bool] = True
     _temperature = 1.0
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        "features": [StrOptions({"random", "nystrom", "local"})],
         "C": [Interval(Real, 0, None, closed="neither")],
         "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -230,10 +220,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
-        if self._is_local:
-            self._fit_in_cells(rows, stream)
-            report.end()
-            return self
         if self._is_by_products(rows):
             self._fit_by_products(rows.as_arrays(), stream, report)
             return self
@@ -294,35 +280,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self._keep_products(solution.n_iter, solution.gradient)
         remember(self, fitted(solution.weights))
         report.end()
-
-    def _fit_in_cells(self, rows: TrainingData, stream: Stream) -> None:
-        """Fit the exact kernel in cells of at most `n_components` rows."""
-        cell_rows = check_count("n_components", self.n_components)
-        if self.fit_intercept:
-            raise ValueError(
-                "features='local' has no intercept, got fit_intercept=True; use "
-                "fit_intercept=False, with a constant in the kernel: kernel + "
-                "Linear(1.0, columns=[])."
-            )
-        used = self._used_rows(rows)
-        if not isinstance(used.X, np.ndarray):
-            raise TypeError(
-                "features='local' of KernelLogistic supports dense NumPy rows, got "
-                f"{type(used.X).__name__}; use features='nystrom'."
-            )
-        self.cells_ = fit_logistic_cells(
-            self.kernel_,
-            used,
-            self.C,
-            cell_rows,
-            self.tol,
-            self.max_iter,
-            self._memory_for(rows),
-            stream.child("cells"),
-        )
-        self.X_fit_ = used.X
-        self.intercept_ = np.zeros(used.n_targets) if self._many_targets else 0.0
-        self._keep_products(self.cells_.n_iter, self.cells_.gradient)
 
     def _keep_products(self, n_iter: int, gradient: float) -> None:
         """Store the number of products; warn if there were too few."""

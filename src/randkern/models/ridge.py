@@ -100,11 +100,9 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -132,10 +130,6 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         Weights of the features.
     dual_coef_ : ndarray of shape (n,) or (n, n_targets)
         Weights of the rows ``X_fit_``, for the exact kernel.
-    cells_ : Cells
-        The fits of ``features="local"``: for each cell its ``rows``, their weights
-        ``dual``, and its penalty, among ``alphas``; and ``left_out``, the predictions
-        (n, k) for each row by fits without it, before ``intercept_`` is added.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
         The result of the linear solve, with its residual and named outcome.
@@ -245,11 +239,9 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -274,7 +266,7 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         `predict_proba`: they minimise the log loss on at most 500 rows, each left out
         of the fit. `predict` follows `decision_function`, so that near a boundary the
         most probable class may be another one.
-    kernel_, plan_, coef_, dual_coef_, cells_, intercept_, solution_
+    kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
         the fits of cells, the intercept, and the result of the solve.
 

@@ -72,9 +72,6 @@ class _ChoosesAlpha(RidgeModel):
         start: Any = None,
     ) -> None:
         """Choose the penalty, then solve for the weights."""
-        if self._is_local:
-            self._choose_in_cells(rows, limit, stream)
-            return
         all_rows = rows.as_arrays()
         X = all_rows.X
         weight = all_rows.weight
@@ -120,23 +117,6 @@ class _ChoosesAlpha(RidgeModel):
             dual = ops.float64_zeros((X.shape[0], used.n_targets), X)
             dual[weighted] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
-
-    def _choose_in_cells(self, rows: TrainingData, limit: int, stream: Stream) -> None:
-        """Fit the exact kernel in cells, each with its own penalty."""
-        alphas = _checked_alphas(self.alphas)
-        if self.scoring is not None or self.cv is not None:
-            raise ValueError(
-                "features='local' chooses the penalty of each cell by the squared "
-                "error of leave-one-out predictions; use scoring=None and cv=None."
-            )
-        cells = self._fit_cells(self._shift_targets(rows), alphas, limit, stream)
-        self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
-        self.cv_results_ = {
-            "param_alpha": alphas,
-            "mean_test_score": cells.scores,
-            "rank_test_score": stats.rankdata(-cells.scores, method="min").astype(int),
-        }
-        self.best_score_ = cells.best_score
 
     def _solve_at_best(
         self, search: PrimalSearch | DualSearch, rows: ArrayRows
@@ -424,11 +404,9 @@ class KernelRidgeRegressorCV(RidgeRegressorMixin, _ChoosesAlpha):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly, each with its own penalty; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -540,11 +518,9 @@ class KernelRidgeClassifierCV(RidgeClassifierMixin, _ChoosesAlpha):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom", "local"}, default="random"
+    features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
-        the exact kernel in overlapping cells of at most `n_components` rows, which
-        blend smoothly, each with its own penalty; time is linear in the number of rows.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.

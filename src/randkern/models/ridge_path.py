@@ -163,7 +163,8 @@ class DualPath:
         if fit_intercept:
             # M has the null vector √share, that of the intercept. It is given the
             # eigenvalue tr M, as near zero its contribution would be rounding error.
-            added = float(gram.diagonal().sum()) or 1.0
+            # That of equal rows is 0, up to rounding.
+            added = max(float(gram.diagonal().sum()), 0.0) or 1.0
             null = (added * system.share) ** 0.5
             for rows in row_blocks(n, _TILE):
                 gram[rows] += null[rows, None] * null

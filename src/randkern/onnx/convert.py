@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -22,7 +23,12 @@ from randkern.deployment import (
     on_host,
     weighted_sum,
 )
-from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models import (
+    GaussianProcessClassifier,
+    GaussianProcessRegressor,
+    LocalClassifier,
+    LocalRegressor,
+)
 from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.cells import scaled_columns
@@ -266,6 +272,8 @@ def _width(model: Any) -> int:
         return len(model.get_feature_names_out())
     if isinstance(model, TabularRegressor):
         return model.model_.members[0].n_targets
+    if isinstance(model, LocalRegressor):
+        return _width(model.estimators_[0])
     return model._n_outputs or 1
 
 
@@ -365,8 +373,8 @@ def _mean(model: TabularModel, inputs: list[Traced]) -> Any:
 
 def _values(model: Any, X: Traced) -> Any:
     """Return the values (n, k) of a regressor, transformer or decision function."""
-    if hasattr(model, "cells_"):
-        return _values_in_cells(model, X)
+    if isinstance(model, LocalRegressor):
+        return _blended(model, X, lambda cell: _values(model.estimators_[cell], X))
     weights, constant, plan, kernel, rows = weighted_sum(model)
     if plan is not None:
         X = features(plan, X)
@@ -378,23 +386,32 @@ def _values(model: Any, X: Traced) -> Any:
     return values if constant is None else values + np.atleast_1d(constant)
 
 
-def _values_in_cells(model: Any, X: Traced) -> Any:
-    """Return the blend of the fits of cells; all of them compute all rows."""
+def _blended(model: Any, X: Traced, values_of: Callable[[int], Any]) -> Any:
+    """Return the blend of the values of cells; all of them compute all rows."""
     check_numbers(model)
-    cells = model.cells_
     scaled = scaled_columns(model.kernel_, X)
     if scaled is None:
         raise ValueError(
-            f"{type(model).__name__} was fitted with features='local', whose cells "
-            "have no ONNX operators for a kernel without lengthscales; use "
-            "features='nystrom'."
+            f"the cells of {type(model).__name__} have no ONNX operators for a kernel "
+            "without lengthscales; use a stationary kernel."
         )
-    total: Any = np.atleast_1d(model.intercept_)
-    for cell, weight in cells.tree.weights(scaled):
-        known = on_host(model.X_fit_[cells.rows[cell]]).astype(np.float64)
-        values = gram(cells.kernel, X, known) @ on_host(cells.dual[cell])
-        total = (values + cells.intercepts[cell]) * weight + total
-    return total
+    parts = [values_of(cell) * w for cell, w in model.tree_.weights(scaled)]
+    return sum(parts[1:], parts[0])
+
+
+def _cell_probabilities(model: LocalClassifier, cell: int, X: Traced) -> Any:
+    """Return the probabilities of all classes in a cell."""
+    estimator = model.estimators_[cell]
+    if len(estimator.classes_) == 1:
+        own = X[:, :1] * 0.0 + 1.0
+    else:
+        own = _probabilities(estimator, [X])
+    if len(estimator.classes_) == len(model.classes_):
+        return own
+    places = np.searchsorted(model.classes_, estimator.classes_)
+    n = len(model.estimators_samples_[cell])
+    spread = np.eye(len(model.classes_))[places] * (n / (n + 1))
+    return own @ spread + model.class_prior_ / (n + 1)
 
 
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
@@ -447,7 +464,8 @@ def _process_values(
 
 def _scores(model: Any, inputs: list[Traced]) -> Any:
     """Return the decision function of a classifier, one column per class."""
-    if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
+    without = (GaussianProcessClassifier, LocalClassifier, TabularClassifier)
+    if isinstance(model, without):
         raise ValueError(
             "raw_scores=True needs a classifier with a decision function, got "
             f"{type(model).__name__}."
@@ -460,6 +478,9 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
     """Return class probabilities."""
     if isinstance(model, LogitsOfDecisions):
         return _calibrated(model, _scores(model, inputs))
+    if isinstance(model, LocalClassifier):
+        X = _rows(inputs)
+        return _blended(model, X, lambda cell: _cell_probabilities(model, cell, X))
     if isinstance(model, TabularClassifier):
         mean = _mean(model.model_, inputs)
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))

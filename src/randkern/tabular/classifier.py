@@ -144,7 +144,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     are learned further from the rows of single cells, and rows that are held out until
     the last fit choose the penalty and the temperature. With still more rows, rows of
     some cells choose the kernel and the penalty; logistic regression then has the exact
-    kernel in overlapping cells (``features="local"``). Beside it stands a fit with
+    kernel in overlapping cells (:class:`LocalClassifier`). Beside it stands a fit with
     Nyström features; up to 2,500 rows, held out from both, weight the two and set the
     temperature. With `groups` or `time`, kernels are not
     learned from single cells, and beyond what one exact kernel bears there are
@@ -583,7 +583,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             known = [
                 member.fit.n_components or most
                 for member in self.model_.members
-                if member.fit.features == "nystrom"
+                if getattr(member.fit, "features", None) == "nystrom"
             ]
             most = min([most, *known])
         return max(min(most, _ENTRIES // n), least)

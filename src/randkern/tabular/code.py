@@ -15,6 +15,7 @@ from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.fit_plan import ALWAYS_FACTORISED
+from randkern.tabular.local import CellRidge
 from randkern.tabular.members import MEMORY_LIMIT, Member
 from randkern.tabular.target_transforms import TRANSFORMS
 
@@ -130,7 +131,7 @@ def _temperature_lines(model: Any) -> Iterator[str]:
     """Yield lines that set temperatures of least squares, from rows left out."""
     for at, member in enumerate(model.members):
         offset = getattr(member.fit, "calibration_offset_", None)
-        if offset is None or np.any(offset) or hasattr(member.fit, "cells_"):
+        if offset is None or np.any(offset):
             continue
         place = (
             f"model.estimators_[{at}][-1]" if len(model.members) > 1 else "model[-1]"
@@ -159,6 +160,9 @@ def _encoder_code(member: Member) -> str:
 
 def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
     fit, kernel = member.fit, code_of(member.kernel)
+    cell_rows = getattr(fit, "cell_rows", None)
+    if cell_rows is not None:
+        fit = fit.estimator
     if "np." in kernel:
         yield "import numpy as np"
     yield f"kernel = {kernel}"
@@ -178,10 +182,11 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
             "fit_intercept": fit.fit_intercept,
         }
     options["n_components"] = getattr(fit, "n_components", None)
-    if not isinstance(fit, ExactRidge):
+    is_exact = isinstance(fit, (ExactRidge, CellRidge))
+    if not is_exact:
         options["random_state"] = fit.random_state
         options["memory_limit"] = MEMORY_LIMIT
-    elif len(fit.X) > ALWAYS_FACTORISED:
+    elif cell_rows is None and len(fit.X) > ALWAYS_FACTORISED:
         options |= {"solver": "cholesky", "memory_limit": "6GB"}
     if not searched and isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
         options["solver"] = fit.solver
@@ -190,9 +195,11 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
     text = ", ".join(f"{key}={value!r}" for key, value in options.items())
     text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
     encoder = _encoder_code(member)
-    is_exact = isinstance(fit, ExactRidge)
     name_of_class = "KernelRidgeRegressor" if is_exact else type(fit).__name__
     code = f"rk.{name_of_class}(kernel, {text})"
+    if cell_rows is not None:
+        outer = type(member.fit).__name__
+        code = f"rk.{outer}({code}, cell_rows={cell_rows})"
     if model.weighted:
         request = ".set_fit_request(sample_weight=True)"
         code += request

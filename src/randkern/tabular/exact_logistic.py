@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from randkern.models import LocalClassifier
 from randkern.tabular.exact_logistic_work import fit_seconds
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import (
@@ -53,8 +54,8 @@ def fit_all_in_cells(part: Part, learning: Learning, seed: int, stage: Stage) ->
         rows, seconds = within(allowed)
     stage.work.charge(seconds)
     encoded = learning.encoded_table(part.trial, learning.table, "float32")
-    model = logistic(part.trial.kernel, strength(part), rows, seed)
-    model.set_params(features="local")
+    exact = logistic(part.trial.kernel, strength(part), None, seed)
+    model = LocalClassifier(exact, rows)
     return _fitted(model, part, encoded, learning, stage)
 
 

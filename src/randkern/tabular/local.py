@@ -12,13 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import RegressorMixin
 
+from randkern._fitting import is_late
 from randkern._random import Stream
 from randkern.kernels import Kernel
+from randkern.kernels.default import TakesKernel
+from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, rows_of_cells, scaled_rows
+from randkern.models.dual import exact_gram, solve_dual
+from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.members import fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -33,6 +39,74 @@ _TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
 LEARNING_SHARE, MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
 _MIN_ROWS, _MAX_ROWS = 250, 6000
+# About how many rows of a cell are fitted if it is late.
+_LATE_ROWS = 200
+
+
+class CellRidge(RegressorMixin, TakesKernel):
+    """Least squares with the exact kernel, also without each of the rows.
+
+    `left_out_`, (n, k), are the predictions for the rows of the fit by fits without
+    them. Once it is late, few rows are fitted.
+    """
+
+    ridge_: ExactRidge
+    left_out_: np.ndarray
+
+    def __init__(self, kernel: Kernel | None = None, alpha: float = 1.0):
+        self.kernel = kernel
+        self.alpha = alpha
+
+    def fit(
+        self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None
+    ) -> CellRidge:
+        kernel = self._kernel_or_default
+        Y = y.reshape(len(X), -1)
+        rows = np.arange(0, len(X), -(-len(X) // _LATE_ROWS) if is_late() else 1)
+        weight = None if sample_weight is None else sample_weight[rows]
+        mean = np.average(Y[rows], axis=0, weights=weight)
+        solution, intercept, residuals = solve_dual(
+            exact_gram(kernel, X[rows]),
+            Y[rows] - mean,
+            weight,
+            self.alpha,
+            fit_intercept=True,
+            left_out=np.arange(len(rows)),
+        )
+        intercept = intercept + mean
+        self.ridge_ = ExactRidge(
+            kernel, self.alpha, X[rows], solution.value, intercept, rows, residuals
+        )
+        all_fitted = len(rows) == len(X)
+        self.left_out_ = np.empty(Y.shape) if all_fitted else self._values(X)
+        self.left_out_[rows] = Y[rows] - residuals
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        values = self._values(X)
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        return self.ridge_.predict(X.astype(np.float64, copy=False))
+
+
+def left_out_in_cells(model: LocalRegressor, X: np.ndarray) -> np.ndarray:
+    """Return predictions (n, k) for the rows of a fit of `CellRidge` without them."""
+    out: Any = 0.0
+    scaled = scaled_rows(model.kernel_, X, Stream(0))
+    for cell, members, weight in model.tree_.cells(scaled):
+        fit = model.estimators_[cell]
+        _, here, own = np.intersect1d(
+            members, model.estimators_samples_[cell], return_indices=True
+        )
+        values = np.empty((len(members), fit.left_out_.shape[1]))
+        values[here] = fit.left_out_[own]
+        others = np.delete(np.arange(len(members)), here)
+        if len(others):
+            values[others] = fit.predict(X[members[others]]).reshape(len(others), -1)
+        out = np.zeros((len(X), values.shape[1])) if np.ndim(out) == 0 else out
+        out[members] += weight[:, None] * values
+    return out
 
 
 def cells_within(
@@ -93,7 +167,7 @@ def some_cells(
 ) -> list[np.ndarray]:
     """Return the rows of some cells of at most m rows each."""
     scaled = scaled_rows(kernel, U, Stream(0))
-    numbers = [rows for _, rows, _ in CellTree.grow(scaled, m).cells(scaled)]
+    _, numbers = CellTree.grow(scaled, m)
     drawn = generator.permutation(len(numbers))[:n_cells]
     return [numbers[cell] for cell in drawn]
 
@@ -122,12 +196,11 @@ def learned_in_cells(
         _MAX_LEARNED,
     )
     scaled = scaled_rows(trials[0].kernel, U, Stream(0))
-    tree = CellTree.grow(scaled, 2 * m)
+    tree, numbers = CellTree.grow(scaled, 2 * m)
     n_learned = min(tree.n_cells - _N_VALIDATION, _TRIED_STEPS + _STEPS)
     if n_learned < 2 * _N_VALIDATION or stage.over:
         return trials[0]
     generator = stream.child("cells").generator()
-    numbers = [members for _, members, _ in tree.cells(scaled)]
     drawn = generator.permutation(len(numbers))[: n_learned + _N_VALIDATION]
     m = min(m, min(len(numbers[cell]) for cell in drawn))
     rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
@@ -164,23 +237,20 @@ def learned_in_cells(
 
 
 def fit_in_cells(
-    make: Callable[..., Any],
     trials: Sequence[Trial],
     y: np.ndarray,
     weight: np.ndarray | None,
     learning: Learning,
     stream: Stream,
-    seed: int,
     stage: Stage,
     are_independent: bool = True,
-) -> tuple[Trial, Any]:
+) -> tuple[Trial, LocalRegressor]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as possible.
 
-    `make` is a ridge model, `y` its targets or labels. All cells have the penalty that
-    is learned with the kernel: if each chose its own, the same work would allow cells
-    of little more than half as many rows, and errors would be larger. Rows that depend
-    on each other do not learn kernels in cells, as their leave-one-out errors are too
-    small.
+    All cells have the penalty that is learned with the kernel: if each chose its own,
+    the same work would allow cells of little more than half as many rows, and errors
+    would be larger. Rows that depend on each other do not learn kernels in cells, as
+    their leave-one-out errors are too small.
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
@@ -197,14 +267,6 @@ def fit_in_cells(
     if (allowed := stage.affordable(seconds)) < seconds:
         rows, seconds = cells_within(n, n_columns, allowed)
     stage.work.charge(seconds)
-    model = make(
-        trial.kernel,
-        float(trial.alpha),
-        rows,
-        features="local",
-        fit_intercept=True,
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
+    model = LocalRegressor(CellRidge(trial.kernel, float(trial.alpha)), rows)
     fit_quietly(model, U, y, weight, stage)
     return trial, model

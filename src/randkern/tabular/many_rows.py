@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
@@ -21,7 +22,7 @@ from randkern.solvers import PCG
 from randkern.tabular.combine import blend
 from randkern.tabular.fit_plan import iterating_seconds, iterations_within, plan_of
 from randkern.tabular.learning import Learning
-from randkern.tabular.local import fit_in_cells
+from randkern.tabular.local import fit_in_cells, left_out_in_cells
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
@@ -69,13 +70,11 @@ def fit_many(
     seed = int(stream.child("features").generator().integers(2**31))
     part = stage.part(_CELLS_SHARE * stage.left)
     local, cells = fit_in_cells(
-        KernelRidgeRegressor,
         trials,
         table.Y,
         weight,
         learning,
         stream,
-        seed,
         part,
         are_independent=table.folds is None,
     )
@@ -89,8 +88,8 @@ def fit_many(
         residuals = [apart.Y - member.predict(apart.X) for member in members]
     else:
         numbers, evaluating = learning.order[: _n_evaluated(whole, len(table))], table
-        left_out = cells.cells_.left_out[numbers] + cells.intercept_
-        residuals = [table.Y[numbers] - left_out]
+        U = learning.encoded(local, table.X, "float32")
+        residuals = [table.Y[numbers] - left_out_in_cells(cells, U)[numbers]]
         if whole is not None:
             residuals.append(_left_of(whole, encoded, numbers))
     size = table.Y.std(axis=0)
@@ -160,17 +159,18 @@ def fit_again(
     for member, trial in pairs:
         encoded = learning.encoded_table(trial, table, member.encoder.dtype)
         fit: Any = member.fit
-        searched = isinstance(fit, KernelRidgeRegressorCV)
-        model = KernelRidgeRegressor(
-            fit.kernel,
-            member.alpha,
-            fit.n_components,
-            features=fit.features,
-            solver="auto" if searched else fit.solver,
-            fit_intercept=True,
-            memory_limit=MEMORY_LIMIT,
-            random_state=fit.random_state,
-        )
+        if isinstance(fit, KernelRidgeRegressorCV):
+            model = KernelRidgeRegressor(
+                fit.kernel,
+                member.alpha,
+                fit.n_components,
+                features=fit.features,
+                fit_intercept=True,
+                memory_limit=MEMORY_LIMIT,
+                random_state=fit.random_state,
+            )
+        else:
+            model = clone(fit)
         fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
         again.append((replace(member, fit=model), trial))
     return again

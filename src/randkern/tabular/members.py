@@ -40,14 +40,17 @@ class Member:
     @property
     def alpha(self) -> float:
         """The penalty of a least-squares fit."""
-        searched = hasattr(self.fit, "alpha_")
-        return float(self.fit.alpha_ if searched else self.fit.alpha)
+        fit = getattr(self.fit, "estimator", self.fit)  # of cells
+        return float(fit.alpha_ if hasattr(fit, "alpha_") else fit.alpha)
 
     @property
     def n_targets(self) -> int:
         """The number of targets of a regression."""
-        exact = isinstance(self.fit, ExactRidge)
-        return np.size(self.fit.intercept if exact else self.fit.intercept_)
+        fit = self.fit
+        if hasattr(fit, "estimators_"):
+            fit = fit.estimators_[0].ridge_
+        exact = isinstance(fit, ExactRidge)
+        return np.size(fit.intercept if exact else fit.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or class probabilities, (n, k)."""

@@ -177,15 +177,12 @@ def _failed(name: str, error: Exception, model: Any) -> Answer:
 def _expected(model: Any, name: str, asked: Asked, absent: set[str]) -> bool:
     """Tell whether this fit has an attribute that the class documents.
 
-    Weights are of features, of rows or of cells; a temperature belongs to
+    Weights are of features or of rows; a temperature belongs to
     probabilities, names to tables.
     """
     is_exact = "n_components" in model.get_params() and model.n_components is None
-    is_local = not is_exact and getattr(model, "features", None) == "local"
-    if name == "cells_":
-        return is_local
     if name in _OF_FEATURES:
-        return not is_exact and not is_local
+        return not is_exact
     if name in _OF_ROWS:
         return is_exact
     if name == "temperature_":

@@ -1,0 +1,461 @@
+"""Any estimator in overlapping cells of near rows, blended smoothly."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MetaEstimatorMixin,
+    RegressorMixin,
+    clone,
+)
+from sklearn.dummy import DummyClassifier
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+    validate_data,
+)
+
+from randkern._fitting import all_or_nothing
+from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, check_y, safe_indexing
+from randkern._tables import is_numeric, is_table, numbers_of
+from randkern._validation import check_has_targets, check_weights, validate_rows
+from randkern.data import row_blocks
+from randkern.kernels import Gaussian, Kernel
+from randkern.kernels.default import kernel_of
+from randkern.kernels.draw import resolve_kernel
+from randkern.models.cells import CellTree, scaled_rows
+from randkern.models.logistic import KernelLogistic
+from randkern.models.ridge import KernelRidgeRegressor
+
+# Rows assigned to cells at a time by predictions.
+_PREDICTED_ROWS = 65_536
+# Of the features that stand for the distance of kernels without lengthscales.
+_STREAM = Stream(0)
+
+
+def _blends_probabilities(model: Any) -> bool:
+    """Whether the estimator of a classifier has probabilities."""
+    return hasattr(model._base, "predict_proba")
+
+
+class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
+    """Clones of an estimator, fitted in overlapping cells."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "estimator": "no_validation",  # anything with fit and predict
+        "cell_rows": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    estimators_: list[Any]
+    estimators_samples_: list[np.ndarray]
+    kernel_: Kernel
+    tree_: CellTree
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        cell_rows: int = 1000,
+        *,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.cell_rows = cell_rows
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @abstractmethod
+    def _default(self) -> Any:
+        """Return the estimator for None."""
+
+    @abstractmethod
+    def _read_targets(self, y: Any, weight: np.ndarray | None) -> np.ndarray:
+        """Return checked targets."""
+
+    def _fitted_cell(self, estimator: Any, X: Any, y: Any, weight: Any) -> Any:
+        """Return an estimator, fitted to the rows of a cell."""
+        return _fitted(estimator, X, y, weight)
+
+    @property
+    def _base(self) -> Any:
+        return self._default() if self.estimator is None else self.estimator
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Divide rows into cells, and fit a clone of the estimator to each.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of n rows
+        y : array of shape (n,) or (n, n_targets)
+            Targets, or labels (n,).
+        sample_weight : array of shape (n,), optional
+            Passed to estimators that take it. Rows of weight 0 are left out.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        check_has_targets(self, y)
+        base = clone(self._base)
+        if sample_weight is not None and not has_fit_parameter(base, "sample_weight"):
+            raise ValueError(
+                f"{type(base).__name__} does not take sample_weight; pass an estimator "
+                "that does, or no weights."
+            )
+        X, numbers = self._read(X, reset=True)
+        check_consistent_length(X, y)
+        weight = check_weights(sample_weight, numbers)
+        y = self._read_targets(y, weight)
+        used = np.arange(numbers.shape[0])
+        if weight is not None:
+            used = np.flatnonzero(weight > 0)
+            X, y = safe_indexing(X, used), y[used]
+            numbers, weight = numbers[used], weight[used]
+        stream = root_stream(self.random_state)
+        kernel = kernel_of(base)
+        if kernel is None:
+            self.kernel_ = _kernel_of_scales(numbers)
+        else:
+            names = getattr(self, "feature_names_in_", None)
+            self.kernel_ = resolve_kernel(
+                kernel, numbers, weight, stream, names, self.table_encoder_
+            )
+            base.set_params(kernel=self.kernel_)
+        scaled = scaled_rows(self.kernel_, numbers, _STREAM)
+        self.tree_, cells = CellTree.grow(scaled, self.cell_rows)
+        self.estimators_samples_ = [used[rows] for rows in cells]
+        self.estimators_ = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._fitted_cell)(
+                self._seeded(clone(base), stream.child("cell", cell)),
+                safe_indexing(X, rows),
+                y[rows],
+                None if weight is None else weight[rows],
+            )
+            for cell, rows in enumerate(cells)
+        )
+        return self
+
+    def _read(self, X: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return the rows for the estimators, and numbers that tell which are near.
+
+        Estimators with a kernel of this library read categories of dataframes as codes
+        that all cells share; others get rows as they are.
+        """
+        if kernel_of(self._base) is not None:
+            X = validate_rows(self, X, reset=reset)
+            return X, X
+        if not is_table(X):
+            tags = get_tags(self._base).input_tags
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr" if tags.sparse else False,
+                ensure_all_finite="allow-nan" if tags.allow_nan else True,
+            )
+            return X, self._without_missing(X, reset)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        columns = [numbers_of(X[name]) for name in X.columns if is_numeric(X[name])]
+        table = np.column_stack(columns) if columns else np.zeros((len(X), 1))
+        return X, self._without_missing(table, reset)
+
+    def _without_missing(self, X: Any, reset: bool) -> Any:
+        """Return rows with means of the fit in place of missing numbers."""
+        if sp.issparse(X):
+            return X
+        if reset:
+            known = np.ma.masked_invalid(X)
+            self._means = known.mean(axis=0).filled(0.0)
+        return np.where(np.isnan(X), self._means, X)
+
+    def _seeded(self, estimator: Any, stream: Stream) -> Any:
+        """Return an estimator with seeds that follow from `random_state`, if it is set.
+
+        Seeds of its own are kept.
+        """
+        if self.random_state is None:
+            return estimator
+        generator = stream.generator()
+        seeds = {
+            name: int(generator.integers(2**31 - 1))
+            for name, value in sorted(estimator.get_params().items())
+            if name.endswith("random_state") and value is None
+        }
+        return estimator.set_params(**seeds)
+
+    def _blend(self, X: Any, values_of: Callable[[int, Any], np.ndarray]) -> np.ndarray:
+        """Return the mean of values of cells, weighted at each row.
+
+        `values_of` returns those of a cell, (m,) or (m, k), for some rows.
+        """
+        check_is_fitted(self)
+        X, numbers = self._read(X, reset=False)
+        out: Any = None
+        for block in row_blocks(numbers.shape[0], _PREDICTED_ROWS):
+            scaled = scaled_rows(self.kernel_, numbers[block], _STREAM)
+            for cell, members, weight in self.tree_.cells(scaled):
+                rows = block.start + members
+                values = np.asarray(values_of(cell, safe_indexing(X, rows)))
+                if out is None:
+                    out = np.zeros((numbers.shape[0], *values.shape[1:]))
+                out[rows] += (weight * values.T).T
+        return out
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        own, base = tags.input_tags, get_tags(self._base).input_tags
+        own.sparse, own.allow_nan = base.sparse, base.allow_nan
+        return tags
+
+
+class LocalRegressor(RegressorMixin, _LocalModel):
+    """Clones of a regressor in overlapping cells of near rows, blended smoothly.
+
+    A binary tree divides rows at hyperplanes into cells of at most `cell_rows` rows.
+    In a band around each hyperplane rows belong to both sides, whose weights change
+    smoothly from 0 to 1, so that predictions are as smooth as those of single cells.
+    The total number of rows in all cells is at most a multiple of that of different
+    rows: the time of a fit is linear in it. In exchange, rows of distant cells do not
+    inform each other.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        Any regressor with `fit` and `predict`. None is
+        ``KernelRidgeRegressor(n_components=None, fit_intercept=True)``, the exact
+        kernel.
+    cell_rows : int, default=1000
+        The largest number of rows of a cell.
+    n_jobs : int, default=None
+        Cells that are fitted at a time, by joblib; None is 1, unless
+        ``joblib.parallel_config`` says otherwise, for instance with the backend
+        ``"dask"``.
+    random_state : int, generator or None, default=None
+        Gives the clones the seeds that they lack. None: they have those of `estimator`.
+
+    Attributes
+    ----------
+    estimators_ : list of estimators
+        One per cell.
+    estimators_samples_ : list of ndarray
+        For each cell, the numbers of its rows.
+    kernel_ : Kernel
+        Its distance says which rows are near.
+    tree_ : CellTree
+        The hyperplanes.
+
+    Notes
+    -----
+    If the estimator has a kernel of this library, near rows are those with a small
+    distance of that kernel: columns are divided by its lengthscales. Lengthscales that
+    depend on data, such as ``"scale"``, are computed on all rows, once, so that all
+    cells have the same kernel. For other estimators, numeric columns are divided by
+    their standard deviations; missing numbers are replaced by means, and columns that
+    are not numbers are ignored.
+
+    Examples
+    --------
+    >>> import numpy as np, randkern as rk
+    >>> X = np.linspace(0, 100, 4000)[:, None]
+    >>> ridge = rk.KernelRidgeRegressor(rk.Matern(2.5, 1.0), 1e-3, None)
+    >>> model = rk.LocalRegressor(ridge, cell_rows=500).fit(X, np.sin(X[:, 0]))
+    >>> len(model.estimators_)
+    10
+    >>> bool(abs(model.predict([[33.3]])[0] - np.sin(33.3)) < 1e-3)
+    True
+
+    A process has standard deviations:
+
+    >>> process = rk.GaussianProcessRegressor(rk.Matern(2.5, 1.0), 1e-4, None,
+    ...     optimizer=None)
+    >>> local = rk.LocalRegressor(process, cell_rows=500).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = local.predict([[33.3]], return_std=True)
+    >>> bool(0 < std[0] < 0.05)
+    True
+    """
+
+    def _default(self) -> Any:
+        return KernelRidgeRegressor(n_components=None, fit_intercept=True)
+
+    def _read_targets(self, y: Any, weight: np.ndarray | None) -> np.ndarray:
+        return check_y(y, multi_output=True, y_numeric=True, estimator=self)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict targets.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of n rows
+        return_std : bool, default=False
+            Whether to return standard deviations, too, if the estimator has them. They
+            are means of those of the cells, with the weights of the predictions: the
+            largest that the blend may have, as errors of neighbours are not
+            independent.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, n_targets), or a pair of these
+        """
+        if not return_std:
+            return self._blend(
+                X, lambda cell, rows: self.estimators_[cell].predict(rows)
+            )
+        moments = self._blend(
+            X,
+            lambda cell, rows: np.stack(
+                self.estimators_[cell].predict(rows, return_std=True), axis=-1
+            ),
+        )
+        return moments[..., 0], moments[..., 1]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = get_tags(self._base).target_tags.multi_output
+        return tags
+
+
+class LocalClassifier(ClassifierMixin, _LocalModel):
+    """Clones of a classifier in overlapping cells of near rows, blended smoothly.
+
+    Cells are those of :class:`LocalRegressor`. Probabilities are blended; for a
+    classifier without them, votes.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        Any classifier with `fit` and `predict`. None is
+        ``KernelLogistic(n_components=None)``, the exact kernel.
+    cell_rows : int, default=1000
+        The largest number of rows of a cell.
+    n_jobs : int, default=None
+        Cells that are fitted at a time, by joblib; None is 1, unless
+        ``joblib.parallel_config`` says otherwise, for instance with the backend
+        ``"dask"``.
+    random_state : int, generator or None, default=None
+        Gives the clones the seeds that they lack. None: they have those of `estimator`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    class_prior_ : ndarray of shape (n_classes,)
+        The share of each class in the weights of all rows.
+    estimators_, estimators_samples_, kernel_, tree_
+        See :class:`LocalRegressor`. The estimator of a cell of a single class is
+        scikit-learn's ``DummyClassifier``.
+
+    Notes
+    -----
+    A cell of n rows that lacks some classes counts the shares of the classes in all
+    rows as one more row: its probabilities are (n p + q)/(n + 1). In bands, its
+    neighbours contribute theirs.
+
+    For what rows are near, see :class:`LocalRegressor`.
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> logistic = rk.KernelLogistic(C=10.0, n_components=None)
+    >>> model = rk.LocalClassifier(logistic, cell_rows=400).fit(X[:1000], y[:1000])
+    >>> model.score(X[1000:], y[1000:]) > 0.9
+    True
+    """
+
+    classes_: np.ndarray
+    class_prior_: np.ndarray
+
+    def _default(self) -> Any:
+        return KernelLogistic(n_components=None)
+
+    def _read_targets(self, y: Any, weight: np.ndarray | None) -> np.ndarray:
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        totals = np.bincount(codes, weight)
+        self.class_prior_ = totals / totals.sum()
+        return y
+
+    def _fitted_cell(self, estimator: Any, X: Any, y: Any, weight: Any) -> Any:
+        if (y == y[0]).all():
+            return DummyClassifier().fit(np.zeros((1, 1)), y[:1])
+        return _fitted(estimator, X, y, weight)
+
+    @available_if(_blends_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return class probabilities.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of n rows
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        return self._blend(X, self._probabilities)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable class, or that with most votes.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or dataframe of n rows
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        chances = self._blend(X, self._probabilities)
+        return self.classes_[chances.argmax(axis=1)]
+
+    def _probabilities(self, cell: int, X: Any) -> np.ndarray:
+        """Return the probabilities of all classes in a cell, or its votes."""
+        estimator = self.estimators_[cell]
+        if _blends_probabilities(self):
+            own = estimator.predict_proba(X)
+        else:
+            own = estimator.predict(X)[:, None] == estimator.classes_
+        if len(estimator.classes_) == len(self.classes_):
+            return own
+        values = np.zeros((len(own), len(self.classes_)))
+        values[:, np.searchsorted(self.classes_, estimator.classes_)] = own
+        n = len(self.estimators_samples_[cell])
+        return (n * values + self.class_prior_) / (n + 1)
+
+
+def _fitted(estimator: Any, X: Any, y: Any, weight: Any) -> Any:
+    """Return an estimator, fitted to rows with their weights, if there are any."""
+    weights = {} if weight is None else {"sample_weight": weight}
+    return estimator.fit(X, y, **weights)
+
+
+def _kernel_of_scales(X: Any) -> Gaussian:
+    """Return a kernel whose distance is that of columns over standard deviations."""
+    if sp.issparse(X):
+        mean = np.asarray(X.mean(axis=0)).ravel()
+        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+        scale = np.sqrt(np.maximum(square - mean**2, 0.0))
+    else:
+        scale = X.std(axis=0)
+    scale[~(scale > 0)] = 1.0
+    return Gaussian(lengthscale=scale * np.sqrt(len(scale)))
