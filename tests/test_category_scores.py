@@ -8,11 +8,9 @@ from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.preprocessing import OneHotEncoder
 
 import randkern as rk
-from randkern._random import root_stream
-from randkern.tabular import category_scores
+from randkern.tabular import encoder
 from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.folds import Folds
-from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -57,16 +55,6 @@ def test_scores_are_effects_of_ridge_regression_on_the_other_folds(n_columns):
     np.testing.assert_allclose(added.astype(float), tried[min(tried)], atol=1e-4)
 
 
-def test_a_part_of_the_rows_may_hold_one_of_several_texts():
-    """A column that is accepted as categories stays so where rows are compared."""
-    rng = np.random.default_rng(2)
-    values = rng.integers(150, size=1500).astype(str).astype(object)
-    values[rng.choice(1500, 12, replace=False)] = [f"a{k}" for k in range(12)]
-    X = pd.DataFrame({"mixed": values, "x": rng.normal(size=1500)})
-    model = rk.TabularRegressor(1, random_state=0).fit(X, rng.normal(size=1500))
-    assert np.isfinite(model.predict(X[:10])).all()
-
-
 def test_a_row_does_not_see_its_own_target():
     """Not even in a copy of it."""
     X, y = table_of(60, 13)
@@ -103,59 +91,24 @@ def test_several_targets_and_classes_have_a_score_each(classes):
     assert list(added.columns[2:]) == [f"c0 score {j}" for j in range(1, n + 1)]
 
 
-def chosen(X, y, classes=False, folds=None):
-    return scored_columns(X, y, classes, None, folds, root_stream(0), Work(60.0))
-
-
-def test_which_columns_may_have_scores(monkeypatch):
-    monkeypatch.setattr(category_scores, "_scores_help", lambda *_: True)
+def test_which_columns_have_scores():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
         {
-            "few": rng.integers(8, size=300).astype(str) + np.array("v", dtype=object),
-            "many": [f"v{code}" for code in rng.integers(30, size=300)],
-            "more": [f"v{code}" for code in rng.integers(60, size=300)],
-            "single": [f"id {at}" for at in range(300)],
-            "date": pd.date_range("2026-01-01", periods=300),
-            "number": rng.normal(size=300),
+            "few": rng.integers(8, size=3000).astype(str) + np.array("v", dtype=object),
+            "many": [f"v{code}" for code in rng.integers(300, size=3000)],
+            "more": [f"v{code}" for code in rng.integers(400, size=3000)],
+            "single": [f"id {at}" for at in range(3000)],
+            "date": pd.date_range("2026-01-01", periods=3000, freq="h"),
+            "number": rng.normal(size=3000),
         }
     )
-    y = rng.normal(size=(300, 100))
-    assert chosen(table, y[:, 0]) == ["many", "more"]
-    assert chosen(table, y[:, :26]) == ["more"]
-    assert chosen(table, y) == []
-    assert chosen(table.assign(**{"more score": 0.0}), y[:, 0]) == ["many"]
-    assert chosen(table.rename(columns={"few": 3}), y[:, 0]) == []
-    assert chosen(table[["number"]].to_numpy(), y[:, 0]) == []
-
-
-def test_more_levels_than_the_encoder_has_indicators_for_have_scores():
-    codes = np.arange(300 * 40) % 300
-    table = pd.DataFrame({"code": [f"v{code}" for code in codes]})
-    assert chosen(table, np.zeros(len(codes))) == ["code"]
-
-
-@pytest.mark.parametrize("classes", [False, True])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_scores_are_chosen_by_the_error_of_rows_left_out(classes, grouped):
-    """One column of 20 tells the target, or all ten do in a sum, or none does alone."""
-    rng = np.random.default_rng(1)
-    folds = Folds(np.arange(600) % 20) if grouped else None
-    found = []
-    for n_columns, used in ((20, 1), (10, 10), (10, 0)):
-        codes = rng.integers(40, size=(600, n_columns))
-        effects = rng.normal(size=(40, n_columns))
-        y = effects[codes[:, :used], np.arange(used)].sum(axis=1) / np.sqrt(used or 1)
-        if not used:
-            y = (codes[:, 0] + codes[:, 1]) % 2 - 0.5
-        y = y + 0.3 * rng.normal(size=600)
-        y = y > 0 if classes else y
-        table = pd.DataFrame(
-            {f"c{j}": [f"v{c}" for c in column] for j, column in enumerate(codes.T)}
-        )
-        found.append(chosen(table, y, classes, folds))
-    # Of labels, which tell less, the scores of a sum are no better.
-    assert [len(columns) for columns in found] == [20, 0 if classes else 10, 0]
+    assert scored_columns(table, 1) == ["more", "many"]
+    assert scored_columns(table, 26) == ["more"]
+    assert scored_columns(table, 100) == []
+    assert scored_columns(table.assign(**{"more score": 0.0}), 1) == ["many"]
+    assert scored_columns(table.rename(columns={"few": 3}), 1) == []
+    assert scored_columns(table[["number"]].to_numpy(), 1) == []
 
 
 def test_a_sum_of_many_levels_is_fitted_as_well_as_by_linear_regression():
@@ -173,19 +126,6 @@ def test_a_sum_of_many_levels_is_fitted_as_well_as_by_linear_regression():
         for predicted in (model.predict(X[1200:]), ridge.predict(hot[1200:]))
     ]
     assert errors[0] < 1.1 * errors[1]
-
-
-def test_levels_of_many_rows_need_no_scores():
-    """Indicators tell the effects of 20 levels of 1,000 rows, not of 12."""
-    rng = np.random.default_rng(2)
-    codes = rng.integers(20, size=20_000)
-    effects = rng.normal(size=20)
-    X = rng.normal(size=(20_000, 12))
-    y = effects[codes] + 0.5 * rng.normal(size=20_000)
-    table = pd.DataFrame(X).rename(columns=str)
-    table["code"] = [f"v{code}" for code in codes]
-    assert chosen(table[:240], y[:240]) == ["code"]
-    assert chosen(table, y) == []
 
 
 def test_columns_of_levels_are_limited_in_all():
@@ -217,14 +157,10 @@ def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     rk.save(model, tmp_path / "model.skops")
     loaded = rk.load(tmp_path / "model.skops")
     np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
-    names = {"X": X, "y": y}
-    exec(model.model_.explain(), names)
-    again = names["model"].predict(names["scores"].transform(new))
-    np.testing.assert_allclose(again, model.predict(new), rtol=1e-6, atol=1e-9)
 
 
 def test_tensors_and_onnx_have_the_same_scores(tmp_path, monkeypatch):
-    monkeypatch.setattr(category_scores, "_scores_help", lambda *_: True)
+    monkeypatch.setattr(encoder, "_MAX_LEVELS", 12)
     pytest.importorskip("torch")
     X, y = table_of(200, 16)
     X.loc[:20, "c0"] = None

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern._random import root_stream
 from randkern.tabular.folds import Folds
 from randkern.tabular.rows import Rows
 from randkern.tabular.texts import TextEncoder, text_columns
@@ -232,11 +231,11 @@ def test_short_texts_leave_the_budget_to_the_search():
     y, work = rng.normal(size=5000), Work(60.0)
     model = rk.TabularRegressor(text_columns=["note"])
     rows = Rows(table, y, np.ones(5000), weighted=False)
-    model._with_scores(rows, root_stream(0), work)
+    model._with_scores(rows, work)
     assert 0 < work.spent < 0.5
     charged = work.spent
     longer = table.assign(note=table["note"] * 10)
-    model._with_scores(replace(rows, X=longer), root_stream(0), work)
+    model._with_scores(replace(rows, X=longer), work)
     assert work.spent == pytest.approx(11 * charged)
 
 

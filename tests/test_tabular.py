@@ -421,11 +421,8 @@ def test_explained_code_of_a_blend(fitted):
     table = rows_module.Table(X, TARGET[:, None], np.ones(N))
     other = fit_ridge(kernel, 0.1, table, np.arange(N))
     parts = [
-        Member(share, members[0].encoder, fit, turn)
-        for share, fit, turn in (
-            (0.75, members[0].fit, members[0].turn),
-            (0.25, other, None),
-        )
+        Member(share, members[0].encoder, fit)
+        for share, fit in ((0.75, members[0].fit), (0.25, other))
     ]
     mixed = model.TabularModel(parts)
     again = run(mixed.explain(), TABLE, TARGET)
@@ -795,7 +792,7 @@ def test_many_rows_of_labels(monkeypatch):
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
     blended = []
 
-    def equal_weights(P, _, labels, weight):
+    def equal_weights(P, labels, weight):
         blended.append((P, labels))
         return np.full(len(P), 0.5), 1.3
 
@@ -825,9 +822,7 @@ def test_blended_probabilities_have_the_least_log_loss():
     labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
     logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
     parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
-    weights, _ = classification.blend_probabilities(
-        parts[:2], [0.0, 0.0], labels, weight
-    )
+    weights, _ = classification.blend_probabilities(parts[:2], labels, weight)
 
     def loss(share):
         P = share * parts[0] + (1 - share) * parts[1]
@@ -835,11 +830,7 @@ def test_blended_probabilities_have_the_least_log_loss():
 
     best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
     assert weights == pytest.approx([best, 1 - best], abs=1e-3)
-    equal, _ = classification.blend_probabilities(
-        [parts[0]] * 2, [0.02, 0.0], labels, weight
-    )
-    assert np.array_equal(equal, [0, 1])
-    weights, _ = classification.blend_probabilities(parts, [0.0] * 5, labels, weight)
+    weights, _ = classification.blend_probabilities(parts, labels, weight)
     assert (weights > 0).sum() == 3
     assert weights.sum() == pytest.approx(1)
 

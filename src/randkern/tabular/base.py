@@ -91,7 +91,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 weight = np.ones(n)
         return X, y, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(self, rows: Rows, stream: Stream, work: Work) -> Rows:
+    def _with_scores(self, rows: Rows, work: Work) -> Rows:
         """Return rows with scores in place of texts, and beside many categories."""
         X, y, folds = rows.X, rows.y, rows.folds
         weight = rows.weight if rows.weighted else None
@@ -105,7 +105,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        categories = scored_columns(X, y, is_classifier, weight, folds, stream, work)
+        n_scores = 1 if is_classifier and n_targets == 2 else n_targets
+        categories = scored_columns(X, n_scores)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)

@@ -201,7 +201,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         check_classification_targets(y)
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         labels, k = self._labels(rows.y), len(self.classes_)
         split = split_rows(replace(rows, y=labels), k, stream, work)
         rows = split.rows if split.apart is not None else split.rows.merged(work)

@@ -267,7 +267,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         split = self._split(rows, stream, work)
         rows = split.rows
