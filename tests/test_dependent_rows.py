@@ -206,10 +206,12 @@ def test_a_series_is_predicted_forward():
     assert np.mean(covered) > 0.6, covered
 
 
+@pytest.mark.parametrize("how", ["features", "iterate"])
 @pytest.mark.parametrize("kind", ["groups", "time"])
-def test_many_rows_are_held_out_in_whole_folds(kind, monkeypatch):
+def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
     """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
-    monkeypatch.setattr(estimators, "is_factorised", lambda *_: False)
+    for room in (estimators, many_rows):
+        monkeypatch.setattr(room, "plan_of", lambda n, s: (how, 40 * (how[0] == "f")))
     monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     table, y, group = draw(20, np.random.default_rng(7))
     seen = []

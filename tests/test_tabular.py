@@ -36,6 +36,7 @@ from randkern.tabular import (
     intervals,
     local,
     logistic,
+    many_rows,
     model,
     search,
 )
@@ -459,14 +460,31 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
-def test_many_rows(monkeypatch):
-    """Exact in cells."""
-    monkeypatch.setattr(estimators, "is_factorised", lambda *_: False)
+@pytest.mark.parametrize("how", ["iterate", "features", "cells", "factorise"])
+@pytest.mark.filterwarnings("ignore")
+def test_many_rows(monkeypatch, how):
+    """Exact in cells, and in one piece or with landmarks if there is time."""
+    plan = (how, 300 * (how == "features"))
+    # Time that a search leaves may suffice for a factorisation after all.
+    first = ("iterate", 0) if how in ("factorise", "cells") else plan
+    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: first)
+    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: plan)
+    if how == "cells":
+        monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+    monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._intervals.sizes) == N
-    (cells,) = (member.fit for member in fit.model_.members)
+    fits = [member.fit for member in fit.model_.members]
+    cells = next(each for each in fits if isinstance(each, rk.LocalRegressor))
     assert len(cells.estimators_) >= 3
+    whole = [each for each in fits if each is not cells]
+    assert len(whole) == (how != "cells")
+    for found in whole:
+        assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
+        if how == "features":  # the penalty of all rows is chosen by leave-one-out
+            assert len(found.alphas) > 1
+            assert np.isin(found.alpha_, found.alphas)
     assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N
     assert fit.fit_report_["rows_held_out"] == 0 and fit.model_.held_out is None
     again = run(fit.model_.explain(), TABLE, TARGET)
@@ -736,7 +754,8 @@ def test_weights_say_which_rows_count(make):
 @pytest.mark.filterwarnings("ignore")
 def test_explained_code_of_weighted_rows(monkeypatch, kind):
     if kind == "many":
-        monkeypatch.setattr(estimators, "is_factorised", lambda *_: False)
+        for room in (estimators, many_rows):
+            monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 300))
         monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
         for module in (objectives, search):
@@ -753,7 +772,7 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
         assert (again == fit.predict(TABLE)).mean() > 0.99
     elif kind == "one":
         np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-6)
-    else:  # rows in single precision
+    else:  # features in single precision
         np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-3, atol=1e-3)
 
 

@@ -128,7 +128,7 @@ def test_a_fit_with_enough_time_reports_no_cut():
 
 def test_rows_beyond_the_budget_are_not_used(monkeypatch):
     monkeypatch.setattr(estimators, "most_in_cells", lambda seconds: 3000)
-    monkeypatch.setattr(estimators, "is_factorised", lambda *_: False)
+    monkeypatch.setattr(estimators, "plan_of", lambda n, s: ("features", 500))
     X, y = table_of(6000)
     model = rk.TabularRegressor(3, random_state=0).fit(X, y)
     report = model.fit_report_

@@ -8,15 +8,15 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.tabular.class_choice import all_seconds
+from randkern.tabular.fit_plan import MAX_ITERATED
 from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
 from randkern.tabular.logistic import logistic_seconds
 from randkern.tabular.rows import Rows, Table
 from randkern.tabular.work import Work, largest
 
-# With more rows, landmarks replace the exact kernel, or products its factor; and the
-# most rows of which these are stored.
-_FEATURE_ROWS, _MAX_ITERATED = 8000, 38_000
+# With more rows, landmarks replace the exact kernel, or products its factor.
+_FEATURE_ROWS = 8000
 # The fewest landmarks.
 MIN_LANDMARKS = 500
 # At most how many rows choose penalties, and at most how many are held out from all
@@ -65,7 +65,7 @@ def is_exact(rows: Rows | Table, n_classes: int, work: Work) -> bool:
     if not are_many(n):
         return False
     seconds = all_seconds(n, rows.X.shape[1], n_classes, n_held_of(n))
-    return n <= _MAX_ITERATED and seconds <= _EXACT_SHARE * work.limit
+    return n <= MAX_ITERATED and seconds <= _EXACT_SHARE * work.limit
 
 
 def split_rows(rows: Rows, n_classes: int, stream: Stream, work: Work) -> RowSplit:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import KernelRidgeClassifier
-from randkern.tabular.exact_ridge import ALWAYS_FACTORISED, ExactRidge
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.tabular.exact_ridge import ExactRidge
+from randkern.tabular.fit_plan import ALWAYS_FACTORISED
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import MEMORY_LIMIT, Member
 from randkern.tabular.target_transforms import TRANSFORMS
@@ -166,7 +167,12 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
         yield "import numpy as np"
     yield f"kernel = {kernel}"
     options: dict[str, Any] = {}
-    if hasattr(fit, "alpha"):
+    searched = hasattr(fit, "alphas")
+    if searched:
+        # The penalty of landmarks only: with a small one, other solvers differ.
+        alphas = [float(member.alpha * model.unit)]
+        options |= {"alphas": alphas, "fit_intercept": True}
+    elif hasattr(fit, "alpha"):
         options |= {"alpha": member.alpha * model.unit, "fit_intercept": True}
     else:
         options |= {
@@ -182,11 +188,12 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
         options["memory_limit"] = MEMORY_LIMIT
     elif cell_rows is None and len(fit.X) > ALWAYS_FACTORISED:
         options |= {"solver": "cholesky", "memory_limit": "6GB"}
-    if isinstance(fit, KernelRidgeClassifier):
+    if not searched and isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
         options["solver"] = fit.solver
     if getattr(fit, "features", "random") != "random":
         options["features"] = fit.features
     text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
     encoder = _encoder_code(member)
     name_of_class = "KernelRidgeRegressor" if is_exact else type(fit).__name__
     code = f"rk.{name_of_class}(kernel, {text})"

@@ -18,17 +18,13 @@ from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
-from randkern.tabular.exact_ridge import (
-    MAX_FACTORISED,
-    VALIDATION_ROWS,
-    fit_ridge,
-    is_factorised,
-)
+from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
+from randkern.tabular.fit_plan import MAX_FACTORISED, plan_of
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
-from randkern.tabular.many_rows import FitOfMany, fit_many
+from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
 from randkern.tabular.refits import Refit, is_refitted, refits_of
@@ -70,7 +66,7 @@ _MAX_LEARNED = 0.8
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows to fit, in cells or not, and those that evaluate the fit.
+    """The rows to fit, how, and those that evaluate the fit.
 
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
     not fitted, their number, and how many of the others are. Rows that depend on each
@@ -80,13 +76,18 @@ class _Split:
     """
 
     rows: Rows
-    in_cells: bool
+    how: str
     last_seconds: float
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
     final: Rows | None = None
     evaluation: FitOfMany | None = None
+
+    @property
+    def in_cells(self) -> bool:
+        """Whether the rows are fitted in cells."""
+        return self.how != "factorise"
 
     @property
     def evaluating(self) -> Rows:
@@ -181,13 +182,15 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, the exact kernel is fitted in
-    overlapping cells (see :class:`~randkern.LocalRegressor`). Its kernels are learned
-    further, each step from the rows of another cell, which resolve more detail than a
-    sample of the table. Rows that are left out one at a time evaluate the fit; with
-    `groups` or `time`, some 1,500 rows of whole groups or periods. Categories are one
-    column per value, so the linear part of a sum of kernels includes what
-    :class:`~randkern.Categorical` would add.
+    165 seconds on. For more rows, or if time is short, there are two fits to all rows,
+    weighted by rows that are left out one at a time; with `groups` or `time`, by some
+    1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
+    (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
+    each step from the rows of another cell, which resolve more detail than a sample of
+    the table. The other has the exact kernel in one piece, by conjugate gradients, for
+    up to 38,000 rows, and else Nyström features, whose penalty is chosen by
+    leave-one-out. Categories are one column per value, so the linear part of a sum of
+    kernels includes what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -275,7 +278,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
-        refitted = not split.in_cells and is_refitted(learning)
+        refitted = split.how == "factorise" and is_refitted(learning)
         share = _search_share(split, refitted)
         left = work.limit - split.last_seconds
         stage = work.stage(
@@ -346,13 +349,14 @@ class TabularRegressor(RegressorMixin, Tabular):
 
         n = len(rows)
         share = _FACTORISING_SHARES[self._candidates is not None]
+        how, _ = plan_of(n, share * work.limit)
         last = work.limit / 2
-        if is_factorised(n, share * work.limit):
+        if how == "factorise":
             rows = rows.merged(work).normalised()
             if n > _FEW_ROWS:
                 # The Gram matrix takes about as long as its factorisation.
                 last = min(last, 2 * factorising_seconds(n))
-            return _Split(rows, False, last, len(rows))
+            return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
         most = most_in_cells(_MIN_FIT_SHARE * work.limit)
         apart = final = None
@@ -374,7 +378,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         n_left = n - len(fitted)
         return _Split(
             rows.take(fitted).normalised() if n_left else rows.normalised(),
-            True,
+            how,
             last,
             len(fitted),
             held_out=(seed, n_left, len(fitted)) if n_left else None,
@@ -472,13 +476,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         if split.apart is not None:
             apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         part = stage if split.final is None else stage.part(stage.left / 2)
-        fit = fit_many(trials, table, apart, learning, weighted, stream, part)
-        split = replace(split, evaluation=fit)
+        fits = fit_many(trials, table, apart, learning, weighted, stream, part)
+        pairs, split = fits.pairs, replace(split, evaluation=fits)
         if split.final is not None:
             rows = Table(split.final.X, split.final.y, split.final.weight)
-            fit = fit.again(rows, learning, weighted)
+            pairs = fit_again(pairs, rows, learning, weighted)
             split = replace(split, n_fitted=len(rows), held_out=None)
-        return [(fit.member, fit.trial)], split
+        return pairs, split
 
     @staticmethod
     def _learning_factor(trial: Trial, learning: Learning) -> float:
@@ -583,10 +587,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         leave-one-out residuals (the jackknife, with asymptotically correct coverage for
         stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
         20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
-        out (split conformal prediction). Quantiles count the weights of rows, of which
-        only ratios matter. Of G `groups` they are those of coverage·(1 + 1/G), as a new
-        group may differ from all of them; in `time`, G is the number of independent
-        rows that tell as much as the periods.
+        out (split conformal prediction, approximately: the same rows have weighted two
+        fits). Quantiles count the weights of rows, of which only ratios matter. Of G
+        `groups` they are those of coverage·(1 + 1/G), as a new group may differ from
+        all of them.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

@@ -23,19 +23,10 @@ from randkern.tabular.leave_one_out import (
     log_squares,
 )
 from randkern.tabular.rows import Table
-from randkern.tabular.work import (
-    Stage,
-    evaluation_seconds,
-    exact_seconds,
-    factorising_seconds,
-)
+from randkern.tabular.work import Stage, evaluation_seconds, exact_seconds
 
 # Products with the kernel are computed in blocks of so many bytes.
 _BLOCK_BYTES = 64 * 10**6
-
-# Up to so many rows, the exact kernel always has one factor; beyond so many, never: the
-# matrix would take more than two gigabytes.
-ALWAYS_FACTORISED, MAX_FACTORISED = 2000, 16_000
 
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
 MAX_FOLDED = 3000
@@ -55,13 +46,6 @@ _LARGEST_RESIDUAL = 1e-6
 _SHORTER, _SMALLER = 0.7, 0.4
 
 _MIN_GAIN = 1e-3
-
-
-def is_factorised(n: int, seconds: float) -> bool:
-    """Return whether one factor of the exact kernel of n rows is had in `seconds`."""
-    if n <= ALWAYS_FACTORISED:
-        return True
-    return n <= MAX_FACTORISED and factorising_seconds(n) < seconds
 
 
 @dataclass

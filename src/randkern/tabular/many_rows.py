@@ -1,6 +1,8 @@
-"""Regression on more rows than one exact solve bears: exact kernels in cells.
+"""Regression on more rows than one exact solve bears.
 
-Rows that are independent evaluate the fit as they are left out one at a time, in closed
+Two fits take all rows. One is exact in overlapping cells; the other covers the table,
+exactly by conjugate gradients, or with landmarks. Residuals of rows that the fits do
+not know weight the two. Rows that are independent are left out one at a time, in closed
 form; rows that depend on others are evaluated by whole folds that are held out.
 """
 
@@ -9,46 +11,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from randkern._random import Stream
+from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
+from randkern.solvers import PCG
+from randkern.tabular.combine import blend
+from randkern.tabular.fit_plan import iterating_seconds, iterations_within, plan_of
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells, left_out_in_cells
-from randkern.tabular.members import Member, fit_quietly
+from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import Stage
+from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
 
-# Share of the time for what follows the fit.
-_AFTER_SHARE = 0.05
-# Rows that evaluate fits, from which quantiles have standard errors of .2 %.
-_MAX_EVALUATED = 20_000
+# The multiples of the penalty from which a fit of landmarks chooses.
+_MULTIPLES = np.logspace(-2, 4, 13)
+# Share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.7
+# Share of the time for what follows the last fit, and the least for that fit.
+_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
+# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
+# where predictions would take more values of the kernel.
+_MAX_EVALUATED, _EVALUATED_ENTRIES = 20_000, 10**8
 
 
 @dataclass(frozen=True)
 class FitOfMany:
-    """A fit, the kernel that it is fitted with, and its evaluation.
+    """Members with the kernels that they are fitted with, and their evaluation.
 
-    `residuals`, (m, k), are those of the rows `numbers`, which it does not know: of the
-    table, or of those held out.
+    `residuals`, (m, k), of the weighted mean of the members are those of the rows
+    `numbers`, which they do not know: of the table, or of those held out.
     """
 
-    member: Member
-    trial: Trial
+    pairs: list[tuple[Member, Trial]]
     numbers: np.ndarray
     residuals: np.ndarray
-
-    def again(self, table: Table, learning: Learning, weighted: bool) -> FitOfMany:
-        """Return the same fit to other rows.
-
-        It was evaluated on the last rows in time, and is to predict from all.
-        """
-        encoded = learning.encoded_table(self.trial, table, "float32")
-        model = clone(self.member.fit)
-        fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
-        return replace(self, member=replace(self.member, fit=model))
 
 
 def fit_many(
@@ -60,26 +61,174 @@ def fit_many(
     stream: Stream,
     stage: Stage,
 ) -> FitOfMany:
-    """Fit all rows of a table in cells.
+    """Fit all rows of a table in cells and as a whole, and weight the fits.
 
-    Rows `apart` evaluate the fit if rows depend on each other; else there are none, and
+    Rows `apart` evaluate them if rows depend on each other; else there are none, and
     rows are left out one at a time.
     """
-    trial, model = fit_in_cells(
+    weight = table.weight if weighted else None
+    seed = int(stream.child("features").generator().integers(2**31))
+    part = stage.part(_CELLS_SHARE * stage.left)
+    local, cells = fit_in_cells(
         trials,
         table.Y,
-        table.weight if weighted else None,
+        weight,
         learning,
         stream,
-        stage.part(stage.left - _AFTER_SHARE * stage.work.limit),
+        part,
         are_independent=table.folds is None,
     )
-    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-    member = Member(1.0, encoder, model)
+    trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
+    encoded = learning.encoded_table(trial, table, "float32")
+    whole = _fit_whole(trial, encoded, weight, seed, stage)
+    fits = [(local, cells)] if whole is None else [(local, cells), (trial, whole)]
+    members = [_member(trial, fit, learning) for trial, fit in fits]
     if apart is not None:
-        residuals = apart.Y - member.predict(apart.X)
-        return FitOfMany(member, trial, np.arange(len(apart)), residuals)
-    numbers = learning.order[:_MAX_EVALUATED]
-    U = learning.encoded(trial, table.X, "float32")
-    residuals = table.Y[numbers] - left_out_in_cells(model, U)[numbers]
-    return FitOfMany(member, trial, numbers, residuals)
+        numbers, evaluating = np.arange(len(apart)), apart
+        residuals = [apart.Y - member.predict(apart.X) for member in members]
+    else:
+        numbers, evaluating = learning.order[: _n_evaluated(whole, len(table))], table
+        U = learning.encoded(local, table.X, "float32")
+        residuals = [table.Y[numbers] - left_out_in_cells(cells, U)[numbers]]
+        if whole is not None:
+            residuals.append(_left_of(whole, encoded, numbers))
+    size = table.Y.std(axis=0)
+    size[size == 0] = 1.0
+    root = np.sqrt(evaluating.weight[numbers])[:, None] / size
+    shares = _shares([root * each for each in residuals])
+    pairs = [
+        (replace(member, weight=float(share)), trial)
+        for share, member, (trial, _) in zip(shares, members, fits, strict=True)
+        if share > 0
+    ]
+    pairs.sort(key=lambda pair: -pair[0].weight)
+    blended = np.tensordot(shares, np.stack(residuals), axes=1)
+    return FitOfMany(pairs, numbers, blended)
+
+
+def _n_evaluated(whole: Any, n: int) -> int:
+    """Return how many of n rows evaluate the fits."""
+    if whole is None:
+        return min(n, _MAX_EVALUATED)
+    return min(n, _MAX_EVALUATED, _EVALUATED_ENTRIES // (whole.n_components or n))
+
+
+def _left_of(whole: Any, encoded: Table, numbers: np.ndarray) -> np.ndarray:
+    """Return what a fit to all rows leaves of some, if it does not know them.
+
+    Residuals r of rows that are left out are r/(1 - h), with leverages h that hardly
+    differ for few landmarks. The model has left out some rows, with absolute residuals
+    that tell what they are.
+    """
+
+    def left(rows: np.ndarray) -> np.ndarray:
+        fitted = np.asarray(whole.predict(encoded.X[rows]))
+        return encoded.Y[rows] - fitted.reshape(len(rows), -1)
+
+    inside = np.abs(left(whole._left_out_rows))
+    ratio = np.divide(
+        whole._left_out_sizes, inside, out=np.ones_like(inside), where=inside > 0
+    )
+    return np.median(ratio, axis=0) * left(numbers)
+
+
+def _shares(residuals: list[np.ndarray]) -> np.ndarray:
+    """Return the weights of fits with the smallest squared error."""
+    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
+    shares = np.zeros(len(residuals))
+    shares[order] = blend([residuals[at] for at in order])
+    return shares
+
+
+def _member(trial: Trial, model: Any, learning: Learning) -> Member:
+    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+    return Member(1.0, encoder, model)
+
+
+def fit_again(
+    pairs: Sequence[tuple[Member, Trial]],
+    table: Table,
+    learning: Learning,
+    weighted: bool,
+) -> list[tuple[Member, Trial]]:
+    """Return members fitted to all rows with the penalties that they have.
+
+    They were evaluated on the last rows in time, and are to predict from all.
+    """
+    again = []
+    for member, trial in pairs:
+        encoded = learning.encoded_table(trial, table, member.encoder.dtype)
+        fit: Any = member.fit
+        if isinstance(fit, KernelRidgeRegressorCV):
+            model = KernelRidgeRegressor(
+                fit.kernel,
+                member.alpha,
+                fit.n_components,
+                features=fit.features,
+                fit_intercept=True,
+                memory_limit=MEMORY_LIMIT,
+                random_state=fit.random_state,
+            )
+        else:
+            model = clone(fit)
+        fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
+        again.append((replace(member, fit=model), trial))
+    return again
+
+
+def _fit_whole(
+    trial: Trial,
+    encoded: Table,
+    weight: np.ndarray | None,
+    seed: int,
+    stage: Stage,
+) -> Any:
+    """Fit all rows, as exactly as time allows; None if it does not."""
+    n, n_columns = encoded.X.shape
+    limit = stage.work.limit
+    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
+
+    def planned(left: float) -> tuple[str, int, int, float]:
+        plan, D = plan_of(n, left)
+        if plan == "factorise":  # after the Gram matrix
+            spare = left - 2 * gram_seconds(n, n_columns)
+            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
+        n_iter = iterations_within(n, left)
+        if plan == "factorise":
+            return plan, D, n_iter, exact_seconds(n, n_columns)
+        if plan == "iterate":
+            return plan, D, n_iter, iterating_seconds(n, n_iter)
+        return plan, D, n_iter, landmark_seconds(n, D, n_columns)
+
+    plan, D, n_iter, seconds = planned(left)
+    if (allowed := stage.affordable(seconds)) < seconds:
+        plan, D, n_iter, seconds = planned(allowed)
+    if min(allowed, left) < seconds / 2:
+        return None
+    stage.work.charge(seconds)
+    shared: dict[str, Any] = {
+        "fit_intercept": True,
+        "memory_limit": MEMORY_LIMIT,
+        "random_state": seed,
+    }
+    whole: Any
+    if D:  # all rows may need another penalty
+        alphas = (trial.alpha * _MULTIPLES).tolist()
+        folds = encoded.folds
+        splits = None if folds is None else list(folds.coarse().splits())
+        whole = KernelRidgeRegressorCV(
+            trial.kernel, alphas, D, features="nystrom", cv=splits, **shared
+        )
+    else:
+        solver: Any = "cholesky"
+        if plan == "iterate":
+            solver = PCG(max_iter=n_iter)
+        whole = KernelRidgeRegressor(
+            trial.kernel, trial.alpha, None, solver=solver, **shared
+        )
+    fit_quietly(whole, encoded.X, encoded.Y, weight, stage)
+    if D:
+        whole.cv = None  # which files of models need not hold
+    if plan == "iterate":  # as far as it got
+        whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
+    return whole

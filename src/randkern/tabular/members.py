@@ -15,6 +15,7 @@ from randkern._warnings import ignoring
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.work import Stage
 
 MEMORY_LIMIT = "3GB"
@@ -45,9 +46,11 @@ class Member:
     @property
     def n_targets(self) -> int:
         """The number of targets of a regression."""
-        in_cells = hasattr(self.fit, "estimators_")
-        fit = self.fit.estimators_[0].ridge_ if in_cells else self.fit
-        return np.size(fit.intercept)
+        fit = self.fit
+        if hasattr(fit, "estimators_"):
+            fit = fit.estimators_[0].ridge_
+        exact = isinstance(fit, ExactRidge)
+        return np.size(fit.intercept if exact else fit.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or class probabilities, (n, k)."""

@@ -12,11 +12,10 @@ from randkern._sklearn import safe_indexing
 from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.tabular.encoder import encoder_to_arrays
+from randkern.tabular.fit_plan import MAX_FACTORISED
 from randkern.tabular.folds import Folds
 from randkern.tabular.work import Work, encoding_seconds
 
-# Copies are sought among at most so many rows.
-_MAX_MERGED = 16_000
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
 _MAX_MIXED = 0.1
@@ -61,7 +60,7 @@ class Rows:
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
-        if len(self) > _MAX_MERGED:
+        if len(self) > MAX_FACTORISED:
             return self
         if not self.weighted and are_different(self.X):
             return self
