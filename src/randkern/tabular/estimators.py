@@ -590,7 +590,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         out (split conformal prediction, approximately: the same rows have weighted two
         fits). Quantiles count the weights of rows, of which only ratios matter. Of G
         `groups` they are those of coverage·(1 + 1/G), as a new group may differ from
-        all of them.
+        all of them; in `time`, G is the number of independent rows that tell as much as
+        the periods.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

@@ -319,7 +319,7 @@ class Intervals:
 
 
 def _n_effective(sizes: np.ndarray, codes: np.ndarray) -> float:
-    """Return how many independent rows tell as much of sizes (n, k) as those of periods.
+    """Return how many independent rows tell as much of sizes as periods do, (n, k).
 
     With the correlation ρ of two rows of one period, of m rows on average, it is
     n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
