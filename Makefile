@@ -22,11 +22,11 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest
 
 # The tests need PyTorch, but not the gigabytes of CUDA that PyPI's build brings. The
 # version "+cpu" is on PyTorch's own index alone, which is asked where pip's usual ones do
-# not have it. macOS has one build, without Triton.
+# not have it. macOS has one build.
 ifeq ($(shell uname -s),Darwin)
 TORCH ?= torch==2.13.0
 else
-TORCH ?= torch==2.13.0+cpu triton==3.9.0
+TORCH ?= torch==2.13.0+cpu
 endif
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 

@@ -56,7 +56,6 @@ collect_ignore_glob = (
     if importlib.util.find_spec("torch")
     else [
         "src/randkern/backend/torch_*.py",
-        "src/randkern/backend/triton_*.py",
         "src/randkern/data/devices.py",
         "src/randkern/deployment.py",
         "src/randkern/torch.py",

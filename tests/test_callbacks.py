@@ -85,10 +85,14 @@ def test_callbacks_get_classes_of_hard_margins_and_folds(data):
     assert listener.begun == told
 
 
-def test_machines_of_regression_begin_and_end(data):
+def test_callbacks_get_iterations_of_regression(data):
     listener = Listener()
-    rk.KernelSVR(n_components=20).set_callbacks(listener).fit(*data)
-    assert listener.begun == ["fit"]
+    model = rk.KernelSVR(n_components=20, random_state=0).set_callbacks(listener)
+    model.fit(*data)
+    assert listener.begun == ["fit", *iterations(model.n_iter_)]
+    values = [each.predict(data[0]) for each in listener.models]
+    np.testing.assert_array_equal(values[-1], model.predict(data[0]))
+    np.testing.assert_allclose(values[-2], values[-1], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
@@ -99,8 +103,10 @@ def test_callbacks_of_tensors_can_stop(cls, data):
         listener = Listener()
         options = {"n_components": 40, "fit_intercept": False, "random_state": 0}
         model = cls(**options).set_callbacks(listener).fit(X, y)
-        n = 3 if cls is rk.KernelSVC else model.n_iter_
-        assert listener.begun == ["fit", *iterations(n)]
+        steps = iterations(model.n_iter_)
+        if cls is rk.KernelSVC:
+            steps = iterations(3, "class")
+        assert listener.begun == ["fit", *steps]
         if cls is rk.KernelLogistic:
             listener = Listener("iteration 2")
             stopped = cls(**options).set_callbacks(listener)

@@ -11,9 +11,7 @@ from scipy.stats import binom
 
 import randkern as rk
 from randkern._random import Stream
-from randkern.hypothesis_tests.hsic import _of_features, _of_kernels
-from randkern.hypothesis_tests.permutations import permuted_rows, random_subsets
-from randkern.hypothesis_tests.rows import CHUNK_ROWS, chunks
+from randkern.hypothesis_tests.permutations import random_subsets
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -49,23 +47,6 @@ def test_exact_hsic_is_the_trace():
     expected = np.trace(K @ H @ L @ H) / len(X) ** 2
     assert result.statistic == pytest.approx(expected, rel=1e-9)
     assert result.pvalue == 1 / 20
-
-
-@pytest.mark.parametrize("n", [50, 4500])
-def test_products_of_kernels_are_those_of_features(n):
-    """For all orders of the rows, within one chunk or several."""
-    rng = np.random.default_rng(5)
-    Z, V = rng.normal(size=(n, 4)) + 1, rng.normal(size=(n, 3))
-
-    def terms(products):
-        orders = permuted_rows(n, 5, np.random.default_rng(6), CHUNK_ROWS)
-        return products(lambda: chunks([Z]), lambda: chunks([V]), orders)
-
-    by_kernels, by_features = terms(_of_kernels), terms(_of_features)
-    for name in ("statistics", "influences", "resolution"):
-        np.testing.assert_allclose(
-            getattr(by_kernels, name), getattr(by_features, name), rtol=1e-8, atol=1e-12
-        )
 
 
 def test_exact_hsic_needs_the_kernels_and_not_their_permutations():
@@ -107,20 +88,63 @@ def test_mmd_has_its_level(n_components):
     assert np.mean(np.array(pvalues) <= 0.5) > 0.5 - 5 * np.sqrt(0.25 / n_trials)
 
 
-def test_hsic_has_its_level():
+@pytest.mark.nightly
+@pytest.mark.parametrize(("n", "n_components"), [(30, 10), (30, None), (70, 6)])
+def test_hsic_has_its_level(n, n_components):
+    """With fewer rows than permutations, by kernels, and with rows left over."""
     n_trials = 200
     rng = np.random.default_rng(2)
     pvalues = [
         rk.hsic_test(
-            rng.normal(size=(30, 2)),
-            rng.normal(size=30),
-            n_components=10,
+            rng.normal(size=(n, 2)),
+            rng.normal(size=n),
+            n_components=n_components,
             n_permutations=39,
             random_state=trial,
         ).pvalue
         for trial in range(n_trials)
     ]
     assert (np.array(pvalues) <= 0.05).sum() <= largest_count(n_trials, 0.05)
+    assert np.mean(np.array(pvalues) <= 0.5) > 0.5 - 5 * np.sqrt(0.25 / n_trials)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [30, 70, 240])
+def test_hsic_of_permuted_rows_has_the_moments_of_random_permutations(n):
+    """The mean over all permutations is tr(HK) tr(HL) / (n²(n - 1)) (Gretton 2007)."""
+    x, y = np.random.default_rng(3).normal(size=(2, n))
+    kernel = rk.Gaussian(1.0)
+    results = [
+        rk.hsic_test(x, y, kernel, kernel, 200, n_permutations=59, random_state=seed)
+        for seed in range(4)
+    ]
+    H = np.eye(n) - 1 / n
+    K, L = kernel(x[:, None]), kernel(y[:, None])
+    expected = np.trace(H @ K) * np.trace(H @ L) / (n**2 * (n - 1))
+    # 236 statistics that vary by about half their mean, and features by 1/√200.
+    mean = np.mean([result.null_distribution for result in results])
+    assert mean == pytest.approx(expected, rel=0.25)
+
+
+def test_dependence_between_distant_rows_is_not_in_the_null_distribution():
+    """Permutations within chunks of rows kept a dependence on the time: p was 1."""
+    rng = np.random.default_rng(4)
+    x = np.repeat([0.0, 1.0], 4096)
+    y = 3 * x + rng.normal(size=len(x))
+    assert rk.hsic_test(x, y, random_state=0).pvalue == 1 / 201
+
+
+@pytest.mark.slow
+def test_lengthscales_of_blocks_are_those_of_all_rows():
+    """Of sorted rows, the first block has much smaller distances than the others."""
+    rng = np.random.default_rng(5)
+    rows = np.sort(rng.normal(size=(4000, 1)), axis=0)
+    others = np.sort(1.3 * rng.normal(size=(4000, 1)), axis=0)
+    in_memory = rk.mmd_test(rows, others, random_state=0)
+    blocks = rk.mmd_test(in_blocks(rows), in_blocks(others, 300), random_state=0)
+    assert blocks.kernel.lengthscale == in_memory.kernel.lengthscale
+    assert blocks.statistic == pytest.approx(in_memory.statistic, rel=1e-9)
+    assert blocks.pvalue == in_memory.pvalue
 
 
 def test_power_is_the_share_of_rejections():
@@ -206,11 +230,26 @@ def test_permutations_do_not_depend_on_blocks():
         (lambda: rk.mmd_test(in_blocks(X), Y, None, None), "needs all rows in memory"),
         (lambda: rk.hsic_test(X, Y), "same number of rows"),
         (lambda: rk.hsic_test(X, X, n_permutations=0), "n_permutations"),
+        (lambda: rk.mmd_test(None, X), "X must be rows .* got NoneType"),
+        (lambda: rk.hsic_test(X, "rows"), "Y must be rows .* got str"),
+        (lambda: rk.mmd_test(X, {"a": 1}), "Y must be rows .* got dict"),
+        (lambda: rk.mmd_test(X[None], X), "got ndarray with 3 dimensions"),
+        (lambda: rk.hsic_test([1, object()], [1, 2]), "mixes int and object"),
+        (lambda: rk.hsic_test([1, 2j], [1, 2]), "expected numbers or texts"),
     ],
 )
 def test_errors_name_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("n_components", [50, None])
+def test_dense_and_sparse_samples_are_compared(n_components):
+    kwargs = {"n_components": n_components, "n_permutations": 19, "random_state": 0}
+    expected = rk.mmd_test(X, Y, **kwargs)
+    for first, second in [(X, sp.csr_array(Y)), (sp.coo_array(X), Y)]:
+        result = rk.mmd_test(first, second, **kwargs)
+        assert result.statistic == pytest.approx(expected.statistic, rel=1e-9)
 
 
 def test_equal_and_constant_samples():
@@ -254,8 +293,7 @@ def test_labels_may_be_texts(kind):
     assert result.statistic == pytest.approx(expected, rel=1e-6)
 
 
-def test_categories_multiply_the_kernel_of_numbers():
-    """So that rows that differ only in which number goes with which label differ."""
+def test_the_kernel_of_categories_sees_which_number_goes_with_which_label():
     rng = np.random.default_rng(2)
     labels = np.repeat(["a", "b", "c"], 100)
     numbers = rng.normal(size=300)
@@ -266,6 +304,18 @@ def test_categories_multiply_the_kernel_of_numbers():
     rare = pd.concat([first] * 20, ignore_index=True)
     rare.loc[1, "label"] = "rare"
     assert rk.mmd_test(rare, rare, random_state=0, n_permutations=19).pvalue > 0.5
+
+
+@pytest.mark.slow
+def test_a_shift_is_seen_beside_many_categories():
+    """A product of their kernels is 0 for nearly all pairs of rows: p was 0.3."""
+    rng = np.random.default_rng(3)
+
+    def table(shift):
+        columns = {f"c{j}": rng.choice(list("abcde"), 400) for j in range(8)}
+        return pd.DataFrame({"x": rng.normal(size=400) + shift, **columns})
+
+    assert rk.mmd_test(table(0), table(0.6), random_state=0).pvalue < 0.01
 
 
 def test_no_test_has_less_power_than_its_level():

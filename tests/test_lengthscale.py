@@ -1,5 +1,6 @@
 """Lengthscales that are rules: what they are, and what they must not depend on."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -45,6 +46,23 @@ def test_scale_of_the_laplacian():
 def test_scale_is_that_of_scikit_learn():
     gamma = SVC(gamma="scale").fit(X, np.arange(60) % 2)._gamma
     assert 0.5 / resolved(rk.Gaussian, "scale", X) ** 2 == pytest.approx(gamma)
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian, rk.Laplacian])
+def test_median_of_sparse_rows_is_that_of_dense_ones_without_these(kernel):
+    rng = np.random.default_rng(4)
+    rows = sp.random_array((100, 20_000), density=1e-3, rng=rng, format="csr")
+    rows = sp.vstack([rows, rows[:5]], "csr")  # equal rows are left out
+    weights = rng.uniform(size=rows.shape[0])
+    tracemalloc.start()
+    values = [resolved(kernel, "median", rows, weight) for weight in (None, weights)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * rows.shape[0] * rows.shape[1] / 4
+    metric = "cityblock" if kernel is rk.Laplacian else "euclidean"
+    distances = pdist(rows.toarray(), metric)
+    assert values[0] == pytest.approx(np.median(distances[distances > 0]), rel=1e-12)
+    assert abs(values[1] / values[0] - 1) < 0.05
 
 
 def test_median_is_that_of_the_own_distance():

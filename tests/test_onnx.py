@@ -84,6 +84,10 @@ REGRESSORS = {
     ),
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=60, random_state=0),
     "svr": rk.KernelSVR(n_components=60, random_state=0),
+    "quantile": rk.KernelQuantileRegressor(None, 1e-4, 0.5, 60, random_state=0),
+    "quantiles": rk.KernelQuantileRegressor(
+        None, 1e-4, (0.4, 0.5, 0.6), 60, random_state=0
+    ),
     "process": rk.GaussianProcessRegressor(
         n_components=60, normalize_y=True, random_state=0
     ),

@@ -1,5 +1,6 @@
 """`KernelQuantileRegressor`: its objective, its coverage, and what it refuses."""
 
+import re
 import warnings
 
 import dask.array as da
@@ -192,7 +193,8 @@ def test_features_that_do_not_fit_in_memory_are_recomputed(rng, monkeypatch):
     model = rk.KernelQuantileRegressor(KERNEL, n_components=40, random_state=0)
     expected = model.fit(X, y).predict(X)
     monkeypatch.setattr(
-        "randkern.models.quantile.feature_cache_bytes", lambda *args: (0, 10**9)
+        "randkern.models.quantile.feature_cache_bytes",
+        lambda *args, **options: (0, 10**9),
     )
     np.testing.assert_allclose(model.fit(X, y).predict(X), expected, atol=1e-6)
 
@@ -257,3 +259,35 @@ def test_a_gap_above_the_tolerance_warns(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.set_params(tol=1e-6).fit(X, y)
+
+
+def test_an_outlier_does_not_leave_the_others_unfitted(rng):
+    """Its loss dominates the objective, of which a gap is a share."""
+    X, y = data(rng, 200)
+    truth = y.copy()
+    y[0] = 1e6
+    options = {"quantiles": 0.5, "n_components": 60, "random_state": 0}
+    model = rk.KernelQuantileRegressor(KERNEL, 1.0, **options).fit(X, y)
+    exact = rk.KernelQuantileRegressor(KERNEL, 1.0, tol=1e-12, **options).fit(X, y)
+    error, least = (abs(fit.predict(X) - truth)[1:].mean() for fit in (model, exact))
+    assert error < 1.1 * least
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n_components", [30, None])
+def test_constant_targets_take_no_steps(rng, n_components):
+    X, _ = data(rng)
+    model = rk.KernelQuantileRegressor(n_components=n_components, random_state=0)
+    model.fit(X, np.full(60, 3.7))
+    assert model.n_iter_ == 0 and model.duality_gap_.max() == 0
+    np.testing.assert_array_equal(model.predict(X), 3.7)
+
+
+def test_the_advised_memory_is_enough(rng):
+    """Advice of another limit after each retry would never end."""
+    X, y = data(rng, 400)
+    model = rk.KernelQuantileRegressor(n_components=300, memory_limit="1MB")
+    with pytest.raises(MemoryError) as caught:
+        model.fit(X, y)
+    limit = re.search("memory_limit='(.*)'", str(caught.value))[1]
+    model.set_params(memory_limit=limit).fit(X, y)

@@ -50,7 +50,7 @@ EVERY_FILE = each_of(FILES)
 OF_BOTH = each_of([*FILES, *LAB_FILES])
 
 # The array work of a framework lives behind the backend's verbs.
-FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
+FRAMEWORKS = {"numba", "llvmlite", "torch"}
 # Extras may be absent: only these rooms import them at the top of a file.
 EXTRAS = {
     "PIL",
@@ -68,7 +68,6 @@ EXTRAS = {
     "skl2onnx",
     "skops",
     "torch",
-    "triton",
     "typer",
     "zarr",
 }
@@ -257,8 +256,8 @@ def test_extras_are_imported_on_use(path):
         )
     }
     allowed = EXTRAS_OF_ROOM.get(room_of(path), set())
-    if path.parent.name == "backend" and path.stem.startswith(("torch_", "triton_")):
-        allowed = {"torch", "triton"}
+    if path.parent.name == "backend" and path.stem.startswith("torch_"):
+        allowed = {"torch"}
     assert not at_top & EXTRAS - allowed, "an extra may be absent: import it on use"
 
 

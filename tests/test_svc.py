@@ -14,21 +14,11 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import compute_class_weight
 
 import randkern as rk
-from randkern._random import root_stream
-from randkern.backend.array_ops import NumpyAlgebra
-from randkern.backend.descent import descend
 from randkern.exceptions import (
     MemoryLimitError,
     NarrowMarginError,
     NotSeparableError,
 )
-from randkern.models._hard_margin import _margin
-from randkern.models._margin_intercept import best_intercept
-from randkern.models._margin_newton import solve_box
-from randkern.models._svm_dual import SVMDual
-from randkern.models.feature_matrix import FeatureArray
-from randkern.models.memory import newton_bytes
-from randkern.plan import evaluate
 
 # Oracles here have no intercept; tests/test_intercepts.py has those with one.
 KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
@@ -116,7 +106,7 @@ def test_support_vectors_make_the_weights(data):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("limit", ["220kB", "80kB"], ids=["one set", "parts of it"])
+@pytest.mark.parametrize("limit", ["220kB", "100kB"], ids=["one set", "parts of it"])
 def test_working_sets_reach_the_same_optimum(limit, dtype, data):
     # 240 rows of 64 columns of 8 bytes take 123 kB: they do not fit in half of either
     # limit, and what the second leaves beside dual variables holds 60 at a time.
@@ -177,16 +167,6 @@ def test_single_precision_reaches_the_tolerance(C, rng, recwarn):
     assert primal - (a.sum() - 0.5 * made @ made) <= 2e-6 * primal
 
 
-def test_many_entries_end_at_the_tolerance(rng, monkeypatch):
-    """Newton's steps of many entries take longer than the descent that they end."""
-    monkeypatch.setattr("randkern.models._svm_dual._FEW_ENTRIES", 0)
-    monkeypatch.setattr("randkern.models._svm_dual.solve_box", None)
-    X = rng.normal(size=(150, 4))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0
-    model = machine(1.0, 200, tol=1e-4).fit(X, y)
-    assert 1e-12 < model.duality_gap_[0] <= 1e-4
-
-
 @pytest.mark.parametrize("C", [1e7, 1e9])
 def test_penalties_that_are_almost_infinite(C, rng, recwarn):
     X = rng.normal(size=(120, 4))
@@ -195,41 +175,6 @@ def test_penalties_that_are_almost_infinite(C, rng, recwarn):
     assert not recwarn.list
     hard = machine(math.inf, 150).fit(X, y)
     assert model.margin_ == pytest.approx(hard.margin_, rel=1e-4)
-
-
-@pytest.mark.parametrize("started", [False, True])
-def test_newtons_method_reaches_the_optimum(started, rng):
-    Z, signs = np.zeros((60, 64)), rng.choice([-1.0, 1.0], 60)
-    Z[:, :7] = rng.normal(size=(60, 7))
-    Z[3] = 0.0
-    upper = 10.0 ** rng.uniform(-4, 3, 60)
-    start = upper * rng.uniform(size=60) if started else None
-    longest = np.linalg.norm(Z, axis=1).max()
-    found = solve_box(FeatureArray(Z), signs, upper, 1e-12, longest, start)
-    a = found.alpha
-    assert a[3] == upper[3]
-    assert np.all(a >= 0) and np.all(a <= upper)
-    assert np.count_nonzero((a > 0) & (a < upper)) <= 7
-    w = (a * signs) @ Z
-    primal = objective(w, Z, signs, upper)
-    gap = (primal - (a.sum() - 0.5 * w @ w)) / primal
-    assert abs(gap) < 1e-10
-    assert found.gap == pytest.approx(gap, abs=1e-12)
-
-
-def test_problems_do_not_depend_on_each_other(rng):
-    """Rows are visited for several problems at once, with the result of one alone."""
-    Z = rng.normal(size=(50, 64)).astype(np.float32)
-    signs, upper = rng.choice([-1.0, 1.0], (3, 50)), rng.uniform(0.1, 2.0, 50)
-
-    def solve(which):
-        alpha, weights = np.zeros((len(which), 50)), np.zeros((len(which), 64), Z.dtype)
-        rows = np.arange(50)
-        descend(Z, rows, signs[which], upper, alpha, weights, 1e-3, 200, seed=4)
-        return alpha
-
-    alone = np.vstack([solve([t]) for t in range(3)])
-    np.testing.assert_array_equal(solve([0, 1, 2]), alone)
 
 
 def test_too_few_passes_warn(data):
@@ -456,15 +401,6 @@ def test_the_gap_of_a_hard_margin_is_that_of_its_variables(separable):
         assert model.duality_gap_[0] < 1e-6
 
 
-def test_a_reported_gap_is_not_constant(separable):
-    """Weights that are 1 % too long have a gap, of twice as much."""
-    weights, alpha = np.array([1.0, 0.0]), np.array([1.0])
-    assert _margin(weights, alpha, 1.0, 0.0).gap == pytest.approx(0, abs=1e-15)
-    assert _margin(1.01 * weights, alpha, 1.0, 0.0).gap == pytest.approx(
-        0.0197, abs=1e-4
-    )
-
-
 # -- memory ---------------------------------------------------------------------------
 
 
@@ -481,40 +417,9 @@ def test_memory_is_checked_first(cls, dtype, data):
 def test_a_start_that_is_far_from_the_optimum(data, recwarn):
     """Coordinate descent ends far from the solution for so large a penalty."""
     X, y, _ = data
-    model = machine(1e7, None, tol=1e-5, max_iter=4).fit(X, y)
+    model = machine(1e7, None, tol=1e-5, max_iter=6).fit(X, y)
     assert not recwarn.list
     assert np.all(model.duality_gap_ < 1e-5)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_newtons_steps_keep_to_the_smaller_system(monkeypatch, data):
-    """Of the rows within their bounds and D features: the cube of the smaller one."""
-    assert newton_bytes(200, 20_000) < 8 * 20_000**2 / 20
-    X, y, _ = data
-    y = y == "b"
-    sides = []
-    factor = NumpyAlgebra.lower_factor
-
-    def counted(self, A):
-        sides.append(len(A))
-        return factor(self, A)
-
-    monkeypatch.setattr(NumpyAlgebra, "lower_factor", counted)
-    Z, signs = features_of(X, n_components=64), np.where(y, 1.0, -1.0)[:, None]
-    wide = features_of(X[:60], n_components=640)
-    upper, longest = np.full(60, 1e5), np.linalg.norm(wide, axis=1).max()
-    found = solve_box(FeatureArray(wide), signs[:60, 0], upper, 1e-6, longest)
-    assert found.gap < 1e-6
-    assert 0 < max(sides) <= 60
-    for spare in (10**4, 10**7):
-        sides.clear()
-        upper = np.full(240, 1e4)
-        solver = SVMDual(
-            FeatureArray(Z), signs, upper, cache_bytes=10**7, spare_bytes=spare
-        )
-        solver.solve(1e-12, 8, root_stream(0))
-        assert max(sides, default=0) <= 64
-        assert bool(sides) == (spare > newton_bytes(240, 64))
 
 
 # -- bad input ------------------------------------------------------------------------
@@ -592,32 +497,19 @@ def test_features_that_overflow(data):
         KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)
 
 
-def test_intercepts_are_exact_if_the_rest_is():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 3))
-    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=400), [0.5, 1.2])
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_class_without_weight_is_never_predicted(n_components, fit_intercept, data):
+    """All rows that count are against it: its objective vanishes."""
+    X, y, new = data
+    weight = np.where(y == "c", 0.0, 1.0)
     model = rk.KernelSVC(
-        rk.Gaussian(1.5), C=30.0, n_components=60, tol=1e-2, random_state=0
-    )
-    model.fit(X, y)
-    assert abs(model.support_coef_.sum(axis=0)).max() < 1e-7 * 30.0
-    Z = evaluate(model.plan_, X)
-    for label, intercept in enumerate(model.intercept_):
-        oracle = SVC(kernel="precomputed", C=30.0, tol=1e-10)
-        oracle.fit(Z @ Z.T, y == label)
-        # LIBSVM has kernel values in single precision.
-        assert intercept == pytest.approx(float(oracle.intercept_[0]), abs=1e-4)
-
-
-def test_best_intercept_minimises_the_loss():
-    rng = np.random.default_rng(0)
-    residuals = rng.normal(size=51)
-    upper = rng.exponential(size=51)
-    lower = -rng.exponential(size=51)
-
-    def loss(b):
-        r = residuals - b
-        return upper @ r.clip(0.0) - lower @ (-r).clip(0.0)
-
-    best = best_intercept(residuals, lower, upper)
-    assert loss(best) == pytest.approx(min(loss(b) for b in residuals), rel=1e-12)
+        KERNEL, n_components=n_components, fit_intercept=fit_intercept, random_state=0
+    ).fit(X, y, weight)
+    assert model.duality_gap_.max() <= 1e-4
+    used = weight > 0
+    binary = clone(model).fit(X[used], y[used])
+    assert "c" not in model.predict(new)
+    agree = np.mean(model.predict(new) == binary.predict(new))
+    assert agree >= 0.95

@@ -446,16 +446,6 @@ def test_a_gaussian_process_learns_the_same(data):
     np.testing.assert_allclose(host(got), expected.predict(new), atol=1e-2)
 
 
-def test_rows_in_parts(data):
-    X, y, _, new = data
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, n_components=50, random_state=0)
-    expected = copy.deepcopy(model).fit(X, y).predict(new)
-    with dispatch():
-        settings = rk.DeviceRows([tensor(X[:20]), tensor(X[20:])])
-        got = model.fit(settings, tensor(y)).predict(tensor(new))
-    np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
-
-
 def test_moduli_have_finite_gradients_at_zero():
     real, imag = (torch.zeros(2, 1, requires_grad=True) for _ in range(2))
     sizes, angles = torch_sparse._polar(real, imag)

@@ -21,6 +21,8 @@ MODELS = {
     "ridge cv": rk.KernelRidgeRegressorCV(n_components=30),
     "classifier": rk.KernelRidgeClassifier(n_components=30),
     "svr": rk.KernelSVR(n_components=30),
+    "quantiles": rk.KernelQuantileRegressor(None, 1e-4, n_components=30),
+    "quantiles exact": rk.KernelQuantileRegressor(None, 1e-4, n_components=None),
     "svc": rk.KernelSVC(n_components=None),
     "svc probable": rk.KernelSVC(n_components=30, probability=True),
     "logistic": rk.KernelLogistic(n_components=30),
@@ -129,13 +131,65 @@ def test_models_of_tables(n):
         assert torch.isfinite(slope[:, 1]).all()
 
 
-@pytest.mark.parametrize("nu", [0.5, 0.7, 1.5, 2.5])
-def test_gradients_at_a_row_of_the_fit(nu):
-    X = np.arange(12.0).reshape(6, 2) % 5
-    model = rk.KernelRidgeRegressor(rk.Matern(nu), n_components=None).fit(X, X[:, 0])
-    x = torch.tensor(X[:1], requires_grad=True)
-    rk.to_torch(model)(x).sum().backward()
-    assert torch.isfinite(x.grad).all()
+def skeleton(activation):
+    return rk.Compositional(
+        rk.skeletons.fully_connected(3, 2, activation=activation, base="gaussian")
+    )
+
+
+FLAT = [
+    rk.Matern(0.5),
+    rk.Matern(0.7),
+    rk.ArcCosine(0),
+    rk.Optical(1),
+    skeleton("step"),
+]
+SMOOTH = [
+    *(rk.Matern(nu, 1.3) for nu in (2.0, 2.5, 3.5)),
+    *(rk.ArcCosine(1), rk.ArcCosine(2), skeleton("relu"), skeleton("hermite2")),
+]
+
+
+@pytest.mark.parametrize("kernel", [*FLAT, *SMOOTH], ids=str)
+def test_derivatives_at_a_row_of_the_fit(kernel):
+    """Central differences of predictions; at a cusp, they are 0, and so is the slope.
+
+    Differences of h = 1e-3 have errors of order h², or h at a weak singularity, and of
+    rounding, 1e-16/h².
+    """
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    model = rk.KernelRidgeRegressor(kernel, alpha=0.1, n_components=None)
+    model.fit(X, np.sin(X[:, 0]))
+    module, at, h = rk.to_torch(model), X[2], 1e-3
+    steps = h * np.eye(3)
+    up, down = (model.predict(at + sign * steps) for sign in (1, -1))
+    x = torch.tensor(at, requires_grad=True)
+    (slope,) = torch.autograd.grad(module(x), x)
+    scale = max(1.0, abs(up - down).max() / h)
+    np.testing.assert_allclose(slope, (up - down) / (2 * h), atol=1e-3 * scale)
+    if kernel in FLAT:
+        return
+    curvature = torch.autograd.functional.hessian(module, torch.tensor(at))
+    expected = np.zeros((3, 3))
+    for a in (1, -1):
+        for b in (1, -1):
+            points = at + a * steps[:, None] + b * steps
+            values = model.predict(points.reshape(9, 3)).reshape(3, 3)
+            expected += a * b * values / (4 * h**2)
+    np.testing.assert_allclose(curvature, expected, atol=2e-3 * abs(expected).max())
+    if isinstance(kernel, rk.Compositional):  # sparse products lack forward derivatives
+        return
+    of_functions = torch.func.hessian(module)(torch.tensor(at))
+    np.testing.assert_allclose(of_functions, curvature, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [rk.Optical(1), rk.Optical(2)])
+def test_slopes_at_a_row_of_zeros_are_finite(kernel):
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    model = rk.KernelRidgeRegressor(kernel, n_components=None).fit(X, X[:, 0])
+    x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(rk.to_torch(model)(x), x)
+    np.testing.assert_array_equal(slope, 0)
 
 
 def test_sparse_rows_and_two_targets():

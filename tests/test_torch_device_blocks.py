@@ -473,7 +473,7 @@ def test_what_is_not_moved(table):
         with pytest.raises((TypeError, ValueError), match="DeviceBlocks"):
             method(rows, y)
     with pytest.raises(TypeError, match="already have a device"):
-        rk.DeviceBlocks(rk.DeviceRows([tensor(X)]))
+        rk.DeviceBlocks(rk.DeviceBlocks(X, "cpu"))
     with pytest.raises(TypeError, match="got list"):
         rk.DeviceBlocks([1, 2])
     exact = rk.KernelRidgeRegressor(n_components=None).fit(X, y)

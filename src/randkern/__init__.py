@@ -38,7 +38,7 @@ _PUBLIC: dict[str, str] = {
     "NystromFeatures": ".features",
     "OpticalFeatures": ".optics",
     "RandomFeatures": ".features",
-    **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
+    **dict.fromkeys(("DeviceBlocks", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(("hsic_test", "mmd_test"), ".hypothesis_tests"),
     "export_onnx": ".onnx",

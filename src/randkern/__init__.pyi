@@ -12,7 +12,6 @@ from randkern import (
 )
 from randkern.data import (
     DeviceBlocks as DeviceBlocks,
-    DeviceRows as DeviceRows,
     RowBlocks as RowBlocks,
 )
 from randkern.features import (

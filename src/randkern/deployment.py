@@ -17,6 +17,7 @@ from randkern.metric import MetricLearner
 from randkern.models import (
     GaussianProcessClassifier,
     GaussianProcessRegressor,
+    KernelQuantileRegressor,
     LocalClassifier,
     LocalRegressor,
 )
@@ -48,7 +49,7 @@ class WeightedSum(NamedTuple):
 
     The columns are the features of `plan`, the values of `kernel` with `rows`, or those
     of the row itself. Weights are (m,) or (m, k); without weights the columns are the
-    result. All are dense, in float64.
+    result, and with `sorts` the results of a row are sorted. All are dense, in float64.
     """
 
     weights: np.ndarray | None = None
@@ -56,6 +57,7 @@ class WeightedSum(NamedTuple):
     plan: Plan | None = None
     kernel: Kernel | None = None
     rows: np.ndarray | None = None
+    sorts: bool = False
 
 
 def weighted_sum(model: Any) -> WeightedSum:
@@ -92,11 +94,12 @@ def weighted_sum(model: Any) -> WeightedSum:
         if weights.ndim == 1:
             scale, mean = scale[0], mean[0]
         weights, constant = weights * scale, constant * scale + mean
+    sorts = isinstance(model, KernelQuantileRegressor) and weights.ndim == 2
     if model.plan_ is None:
         rows = on_host(model.X_fit_)
-        return WeightedSum(weights, constant, None, model.kernel_, rows)
+        return WeightedSum(weights, constant, None, model.kernel_, rows, sorts)
     solved = on_host(model.plan_.solve(weights, transposed=True))
-    return WeightedSum(solved, constant, model.plan_.raw)
+    return WeightedSum(solved, constant, model.plan_.raw, sorts=sorts)
 
 
 def check_numbers(model: Any) -> None:

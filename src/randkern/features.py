@@ -314,7 +314,11 @@ class NystromFeatures(_FeatureTransformer):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **_FeatureTransformer._parameter_constraints,
-        "landmarks": [StrOptions({"auto", "rpcholesky", "uniform"}), "array-like"],
+        "landmarks": [
+            StrOptions({"auto", "rpcholesky", "uniform"}),
+            "array-like",
+            "sparse matrix",
+        ],
     }
 
     def __init__(

@@ -289,7 +289,7 @@ class _Fitted(nn.Module):
         """Return the values for the last dimension of `x`."""
         rows = _checked_rows(x, self.in_features)
         values = self.values(rows)
-        return values.to(rows.dtype).reshape(*x.shape[:-1], *values.shape[1:])
+        return values.to(rows.dtype).reshape((*x.shape[:-1], *values.shape[1:]))
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the values of rows (n, in_features)."""
@@ -323,7 +323,7 @@ class FittedModel(_Fitted):
 
     def __init__(self, model: Any):
         super().__init__()
-        weights, constant, plan, kernel, rows = weighted_sum(model)
+        weights, constant, plan, kernel, rows, self.sorts = weighted_sum(model)
         self.plan = plan
         self.kernel = kernel
         self.name = type(model).__name__
@@ -356,6 +356,8 @@ class FittedModel(_Fitted):
             values = predict_by_features(self.plan, weights, block)
         if self.constant is not None:
             values = values + self.constant
+        if self.sorts:
+            values = values.sort(dim=1).values
         if self.temperature is None:
             return values
         values = values / self.temperature + self.offset

@@ -38,6 +38,15 @@ from randkern.backend.skinny_gemm import padded
 MIN_CHANGE = 64 * 2.0**-52
 
 
+# J_n is the first times sin θ plus the second times π − θ, as functions of cos θ.
+_ARC_COSINES: dict[int, Any] = {
+    0: (lambda c: 0.0, lambda c: 1.0),
+    1: (lambda c: 1.0, lambda c: c),
+    2: (lambda c: 3 * c, lambda c: 1 + 2 * c**2),
+    4: (lambda c: 5 * c * (10 * c**2 + 11), lambda c: 24 * c**4 + 72 * c**2 + 9),
+}
+
+
 class ArrayOps:
     """Primitives of one array library.
 
@@ -168,13 +177,16 @@ class ArrayOps:
         range of float64; a zero row stays zero.
         """
         xp = self.xp
+        root = math.sqrt(bias)
         sizes = self.as_float64(self.row_max_abs(X))
-        sizes = xp.where(sizes == 0, 1.0, sizes)
+        sizes = xp.where(sizes > root, sizes, root or 1.0)
         X = self.divide_rows(self.as_float64(X), sizes)
-        norms = xp.sqrt(self.squared_norms(X))
-        full = xp.hypot(sizes * norms, xp.full_like(norms, math.sqrt(bias)))
-        share = xp.where(full > 0, sizes / xp.where(full > 0, full, 1.0), 0.0)
-        return self.scale_rows(X, share), full
+        squares = self.squared_norms(X) + (root / sizes) ** 2
+        # At 0 the root, which has no slope there, and its inverse are 0.
+        positive = squares > 0
+        norms = xp.sqrt(xp.where(positive, squares, 1.0))
+        units = self.scale_rows(X, xp.where(positive, 1.0 / norms, 0.0))
+        return units, xp.where(positive, sizes * norms, 0.0)
 
     matern_correlation = special.matern_correlation
     matern_slope = special.matern_slope
@@ -182,6 +194,18 @@ class ArrayOps:
     optical_angles = special.optical_angles
 
     # Defaults, which some libraries replace.
+
+    def arc_cosine(self, cosine, angle, order):
+        """Return J_n(θ) of Cho & Saul 2009, for the order n = 0, 1, 2 or 4.
+
+        Cosines outside of [−1, 1] are rounding errors. Its derivative in the cosine is
+        n² J_{n−1}(θ).
+        """
+        c = cosine.clip(-1.0, 1.0)
+        # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
+        sine = ((1.0 - c) * (1.0 + c)) ** 0.5
+        of_sine, of_rest = _ARC_COSINES[order]
+        return of_sine(c) * sine + of_rest(c) * (math.pi - angle)
 
     def constant(self, owner, name, like, make):
         """Return what `make` returns as an array like `like`.
@@ -246,10 +270,6 @@ class ArrayOps:
         bits = bits ^ ((bits >> 32) & 0xFFFFFFFF) ^ ((bits >> 52) & 0xFFF)
         hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)
         return self.to_host(hashes).view(np.uint64)
-
-    def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
-        return None
 
     def memory_limit(self, like):
         """Return the memory limit on the device of `like`, None for the host."""

@@ -77,8 +77,7 @@ _P0, _P1, _P2, _P3 = np.array(
 _P4, _P5, _P6, _P7 = np.array(
     [0.142017579169, -0.131601821616, 0.127615775364, -0.07634497759], np.float32
 )
-LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)  # for other compilers (Triton)
-SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
+_SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
 
 # Python's division checks for zero, which keeps a loop scalar; NumPy's does not.
 _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")
@@ -89,7 +88,7 @@ def _log_f32(u):
     """Return log u of a normal float32 0 < u < inf; relative error 2e-7."""
     bits = bits_of_f32(u)
     # Numba widens integers to 64 bits; the casts keep them in 32-bit vectors.
-    exponent = np.int32(np.int32(bits - SQRT_HALF_BITS) >> 23)
+    exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
     f = f32_of_bits(bits - np.int32(exponent << 23)) - _ONE
     p = (((_P7 * f + _P6) * f + _P5) * f + _P4) * f + _P3
     p = ((p * f + _P2) * f + _P1) * f + _P0

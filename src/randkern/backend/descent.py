@@ -1,4 +1,4 @@
-"""Dual coordinate descent for hinge losses, compiled."""
+"""Dual coordinate descent for margins, compiled."""
 
 import numpy as np
 from numba import get_num_threads, njit
@@ -37,14 +37,15 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, signs, targets, upper, alpha, weights, tol, max_epochs, seed, used
-):
+    Z, rows, squares, targets, lower, upper, tube, a, weights, tol, max_epochs, seed,
+    used,
+):  # fmt: skip
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
     A row is read from memory once for all problems. Each shrinks its own set of active
     rows and stops on its own, after the epochs `used`: no problem depends on another.
     """
-    k, n = signs.shape
+    k, n = targets.shape
     order = np.arange(n)
     moving = np.ones((n, k), dtype=np.bool_)
     n_moving = np.full(k, n)
@@ -60,30 +61,35 @@ def _descend(
             for t in range(k):
                 if ended[t] or not moving[i, t]:
                     continue
-                value = np.float64(_dot(row, weights[t]))
-                gradient = signs[t, i] * value - targets[t, i]
-                old = alpha[t, i]
-                at_zero = old == 0
-                at_upper = old == upper[i] and not at_zero
-                if (at_zero and gradient > high[t]) or (at_upper and gradient < low[t]):
+                slope = np.float64(_dot(row, weights[t])) - targets[t, i]
+                old = a[t, i]
+                # The derivatives to the right and to the left, which differ at 0.
+                right = slope + (tube if old >= 0 else -tube)
+                left = slope + (tube if old > 0 else -tube)
+                can_rise, can_fall = old < upper[t, i], old > lower[t, i]
+                if not (can_rise and right <= high[t]) and not (
+                    can_fall and left >= low[t]
+                ):
                     moving[i, t] = False
                     n_moving[t] -= 1
                     continue
-                projected = gradient
-                if at_zero:
-                    projected = min(gradient, 0.0)
-                elif at_upper:
-                    projected = max(gradient, 0.0)
+                projected = 0.0
+                if can_rise and right < 0:
+                    projected = right
+                elif can_fall and left > 0:
+                    projected = left
                 largest[t] = max(largest[t], projected)
                 smallest[t] = min(smallest[t], projected)
                 if abs(projected) > _TINY:
                     if squares[i] > 0:
-                        new = min(max(old - gradient / squares[i], 0.0), upper[i])
-                    else:
-                        new = upper[i]  # a row of zeros costs nothing
-                    alpha[t, i] = new
-                    factor = weights.dtype.type((new - old) * signs[t, i])
-                    _add(row, factor, weights[t])
+                        new = old - slope / squares[i]
+                        reach = tube / squares[i]
+                        new -= min(max(new, -reach), reach)
+                        new = min(max(new, lower[t, i]), upper[t, i])
+                    else:  # a row of zeros costs the same, whatever the weights
+                        new = upper[t, i] if projected < 0 else lower[t, i]
+                    a[t, i] = new
+                    _add(row, weights.dtype.type(new - old), weights[t])
         for t in range(k):
             if ended[t]:
                 continue
@@ -105,37 +111,40 @@ def _descend(
 def descend(
     Z: np.ndarray,
     rows: np.ndarray,
-    signs: np.ndarray,
+    targets: np.ndarray,
+    lower: np.ndarray,
     upper: np.ndarray,
+    tube: float,
     alpha: np.ndarray,
     weights: np.ndarray,
+    *,
     tolerance: float,
     max_epochs: int,
     seed: int = 0,
-    targets: np.ndarray | None = None,
 ) -> int:
-    r"""Minimise the dual of several support vector machines on the same rows.
+    r"""Minimise the duals of several margins on the same rows.
 
-    For every column t of `signs`, with :math:`w = \sum_i \alpha_i y_i z_i`,
+    For each of k problems, with :math:`w = \sum_i a_i z_i`,
 
-    .. math:: \min_\alpha \tfrac12 \|w\|^2 - \sum_i t_i \alpha_i,
-              \quad 0 \le \alpha_i \le U_i.
+    .. math:: \min_a \tfrac12 \|w\|^2 - \sum_i t_i a_i + \varepsilon \sum_i |a_i|,
+              \quad l_i \le a_i \le u_i.
 
-    `rows` are the n rows of Z (N, width) to use, and `signs` (k, n) the ±1 of the
-    problems; `targets` (k, n) are the margins to reach, t_i (None: 1). `alpha` (k, n)
-    is the starting point and `weights` (k, width), of the dtype of Z, its w, possibly
-    with contributions of other rows; both are overwritten.
+    `rows` are the n rows of Z (N, width) to use; `targets` t, the bounds `lower` l and
+    `upper` u, and the starting point `alpha` have shape (k, n), and `tube` is ε.
+    `weights` (k, width), of the dtype of Z, is the w of the starting point, possibly
+    with contributions of other rows. `alpha` and `weights` are overwritten.
 
     A problem stops when its largest and smallest projected gradients differ by the
     tolerance. Returns the passes over the rows of the slowest one, or
     ``max_epochs + 1`` if it did not reach the tolerance.
 
     It is algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual
-    coordinate descent method for large-scale linear SVM". All problems visit rows in
+    coordinate descent method for large-scale linear SVM", and for a tube that of Ho &
+    Lin 2012, "Large-scale linear support vector regression". All problems visit rows in
     the same order, drawn from the seed, those of one thread together, so that a row is
     read once for all of them.
     """
-    n, k = len(rows), len(signs)
+    n, k = len(rows), len(targets)
     if alpha.shape != (k, n) or weights.shape != (k, Z.shape[1]):
         raise ValueError(
             f"{k} problems on {n} rows of {Z.shape[1]} columns need alpha of shape "
@@ -148,7 +157,6 @@ def descend(
         )
     if n == 0 or k == 0:
         return 0
-    targets = np.ones((k, n)) if targets is None else targets
     squares = np.empty(n)
     for start in range(0, n, 1024):
         part = Z[rows[start : start + 1024]]
@@ -160,8 +168,9 @@ def descend(
     def task(start: int, stop: int) -> None:
         part = slice(start, stop)
         _descend(
-            Z, rows, squares, signs[part], targets[part], upper, alpha[part],
-            weights[part], tolerance, max_epochs, np.uint64(seed + 1), epochs[part],
+            Z, rows, squares, targets[part], lower[part], upper[part], tube,
+            alpha[part], weights[part], tolerance, max_epochs, np.uint64(seed + 1),
+            epochs[part],
         )  # fmt: skip
 
     together = -(-k // get_num_threads())

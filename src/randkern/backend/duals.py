@@ -70,6 +70,11 @@ def relu(rho: np.ndarray) -> np.ndarray:
     return _apply(_relu, 3.0, rho)
 
 
+def step(rho: np.ndarray) -> np.ndarray:
+    """Return 1 − arccos(ρ)/π; values beyond ±1 are clipped."""
+    return 1.0 - np.arccos(np.clip(rho, -1.0, 1.0)) / math.pi
+
+
 def power_series(
     coefficients: np.ndarray, rho: np.ndarray, owner: object = None
 ) -> np.ndarray:

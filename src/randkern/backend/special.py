@@ -55,7 +55,7 @@ def matern_slope(ops, squared, nu):
     if nu > 1:
         # d(z^ν K_ν)/dz = −z^ν K_{ν−1}, and ν − 1 has the same z at s·ν/(ν−1).
         ratio = nu / (nu - 1)
-        return ratio * matern_correlation(ops, squared * ratio, nu - 1)
+        return ratio * ops.matern_correlation(squared * ratio, nu - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         if nu == 1:
             slope = 2 * ops.bessel_k0(ops.xp.sqrt(2 * squared))
@@ -63,7 +63,7 @@ def matern_slope(ops, squared, nu):
             # K_{ν−1} = K_{1−ν}, from the correlation of 1 − ν at the same z.
             other = 1 - nu
             factor = 2 * nu * 2 ** (1 - 2 * nu) * gamma(other) / gamma(nu)
-            correlation = matern_correlation(ops, squared * (nu / other), other)
+            correlation = ops.matern_correlation(squared * (nu / other), other)
             slope = factor * (2 * nu * squared) ** (nu - 1) * correlation
     # The slope is infinite where rows are equal; it is multiplied by their difference.
     return ops.xp.where(squared > 0, slope, 0.0)

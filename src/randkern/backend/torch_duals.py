@@ -6,13 +6,31 @@ import numpy as np
 import torch
 
 from randkern.backend.torch_constants import constant
+from randkern.backend.torch_slopes import where_positive, with_slope
 
 # Entries of a temporary array of powers.
 _POWERS = 2**22
 
 
 def relu(rho):
-    """Return (√(1 − ρ²) + (π − arccos ρ)ρ)/π."""
+    """Return (√(1 − ρ²) + (π − arccos ρ)ρ)/π; its slope is :func:`step`."""
+    return with_slope(rho, _relu, step)
+
+
+def step(rho):
+    """Return 1 − arccos(ρ)/π, with a cusp at 1."""
+
+    def slope(rho):
+        return where_positive((1.0 - rho) * (1.0 + rho), torch.rsqrt) / math.pi
+
+    return with_slope(rho, _step, slope)
+
+
+def _step(rho):
+    return 1.0 - torch.acos(rho.clip(-1.0, 1.0)) / math.pi
+
+
+def _relu(rho):
     x = rho.clip(-1.0, 1.0)
     # (1 − x)(1 + x) is accurate near ±1, unlike 1 − x².
     sine = (1.0 - x).mul_(1.0 + x).sqrt_()
@@ -26,6 +44,15 @@ def power_series(coefficients, rho, owner):
     polynomials by a matrix product, and applies Horner's rule in ρ^B. That launches 3√n
     kernels; Horner's rule alone would launch n, up to 10,000.
     """
+
+    def slope(rho):
+        factors = np.arange(1, len(coefficients))
+        return power_series(factors * np.asarray(coefficients)[1:], rho, owner)
+
+    return with_slope(rho, lambda rho: _power_series(coefficients, rho, owner), slope)
+
+
+def _power_series(coefficients, rho, owner):
     n = len(coefficients)
     step = math.isqrt(max(n - 1, 0)) + 1
 

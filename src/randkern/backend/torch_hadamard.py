@@ -3,8 +3,7 @@
 The blocks R·H S₃ H S₂ H S₁ have the same signs and norms. H is applied as products with
 Hadamard matrices of order at most 64, one per run of bits of the index: these are
 signed additions, so their rounding is that of a fast transform. Signs are regenerated
-on the device; nothing is copied to it. If Triton is installed and no gradient is
-needed, :mod:`randkern.backend.triton_kernels` fuses all steps.
+on the device; nothing is copied to it.
 """
 
 import math
@@ -15,12 +14,9 @@ from randkern.backend import hadamard, torch_random
 from randkern.backend.hadamard import block_size
 from randkern.backend.hadamard_kernels import COSINES, MODULUS, PAIRS, PROJECT
 from randkern.backend.torch_constants import cached, product
-from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, cosines, modulus_power
 
 _FACTOR_BITS = 6
-# Signs in memory at a time.
-_SIGNS = 2**20
 # Entries of a tile of transformed rows, by the kind of device.
 _TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
 
@@ -57,10 +53,6 @@ def with_bias(X, scale, bias):
     return torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1) if bias else X
 
 
-# Signs of blocks, at most 6 MB each, kept for the next rows.
-_cached_signs = cached(maxsize=8)(torch_random.signs)
-
-
 def _real(block, signs):
     """Return (H S₃ H S₂ H S₁ x,) of every block, rows by blocks·p."""
     Y = block[:, None, :] * signs[:, 0]
@@ -88,8 +80,6 @@ class StructuredRows(hadamard.StructuredRows):
     def _write(self, X, kind, weight, outs, offsets=None, power=2.0):
         out = outs[0]
         is_complex = kind == MODULUS or len(outs) == 2
-        if len(outs) == 1 and self._fused(kind, X, weight, out, offsets, power):
-            return
         for rows, columns, parts in self._tiles(X, is_complex, out):
             if kind == PROJECT:
                 for target, part in zip(outs, parts, strict=True):
@@ -102,38 +92,6 @@ class StructuredRows(hadamard.StructuredRows):
             else:
                 real, imag = parts
                 modulus_power(real, imag, power, weight, out[rows, columns])
-
-    def _fused(self, kind, X, weight, out, offsets, power):
-        """Write features with the fused kernel; return whether there is one."""
-        scale, bias = self.inverse_scale, self.bias
-        tensors = [value for value in (scale, bias) if torch.is_tensor(value)]
-        kernels = kernels_for(X, out, self.norms, *tensors)
-        p = block_size(X.shape[1], bias)
-        if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
-            return False
-        if torch.is_tensor(scale):
-            X, scale = X * scale, 1.0
-        X = X if X.stride(1) == 1 else X.contiguous()
-        width = 2 if kind == kernels.PAIRS else 1
-        n_blocks = max(1, _SIGNS // p)
-        for first, low, high, columns in self._blocks(p, n_blocks):
-            count = -(-high // p) - first
-            signs = _cached_signs(self.key, first, count, p, X.device)
-            kernels.hadamard_features(
-                X,
-                signs,
-                self.norms[columns] * p**-1.5,
-                low,
-                high,
-                kind,
-                weight,
-                out[:, width * columns.start : width * columns.stop],
-                scale=scale,
-                bias=bias or 0.0,
-                offsets=None if offsets is None else offsets[columns].contiguous(),
-                power=power,
-            )
-        return True
 
     def _tiles(self, X, is_complex, out):
         """Yield (rows, columns, parts), projections of some rows by whole blocks."""

@@ -9,6 +9,7 @@ copied to the device once and cached there.
 """
 
 import math
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -21,9 +22,9 @@ from randkern.backend import (
     torch_constants,
     torch_duals,
     torch_hadamard,
-    torch_kernels,
     torch_random,
     torch_skinny_gemm,
+    torch_slopes,
     torch_sparse,
     torch_trig,
 )
@@ -235,7 +236,7 @@ _UNIT = 1e10
 
 
 class TorchOps(ArrayOps):
-    """PyTorch's primitives, and fused kernels where the device has them.
+    """PyTorch's primitives.
 
     Methods without a docstring do what those of ``array_ops.NumpyOps`` do.
     """
@@ -260,7 +261,7 @@ class TorchOps(ArrayOps):
     modulus_in_place = staticmethod(torch_trig.modulus_in_place)
     modulus_power = staticmethod(torch_trig.modulus_power)
 
-    bessel_k0 = staticmethod(torch.special.modified_bessel_k0)
+    bessel_k0 = staticmethod(torch_slopes.bessel_k0)
     hypergeometric = staticmethod(hypergeometric)
     log_matern = staticmethod(log_matern)
 
@@ -288,10 +289,32 @@ class TorchOps(ArrayOps):
         out[...] = values * factor
 
     def matern_correlation(self, squared, nu):
-        if squared.requires_grad:
-            # The root has no slope at 0, where the correlation is flat or has a cusp.
-            squared = squared.clip(min=torch.finfo(squared.dtype).tiny)
-        return super().matern_correlation(squared, nu)
+        return torch_slopes.with_slope(
+            squared,
+            lambda squared: super(TorchOps, self).matern_correlation(squared, nu),
+            lambda squared: -0.5 * self.matern_slope(squared, nu),
+        )
+
+    def matern_slope(self, squared, nu):
+        slope = partial(super().matern_slope, nu=nu)
+        # For ν ≤ 1 there is a cusp at 0.
+        return slope(squared) if nu > 1 else torch_slopes.where_positive(squared, slope)
+
+    def arc_cosine(self, cosine, angle, order):
+        def slope(cosine, angle):
+            if order > 0:
+                return order**2 * self.arc_cosine(cosine, angle, order - 1)
+            sines = (1.0 - cosine) * (1.0 + cosine)
+            return torch_slopes.where_positive(sines, torch.rsqrt)
+
+        return torch_slopes.with_slope(
+            cosine,
+            lambda cosine, angle: super(TorchOps, self).arc_cosine(
+                cosine, angle, order
+            ),
+            slope,
+            angle,
+        )
 
     def float64_row_sums(self, X):
         return X.sum(dim=1, dtype=torch.float64)
@@ -370,14 +393,6 @@ class TorchOps(ArrayOps):
             return best[1], reported - 1
         report(at.detach())
         return at.detach(), optimiser.state[at]["n_iter"]
-
-    def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for each key's matrix, drawn in a kernel, or None."""
-        kernels = torch_kernels.kernels_for(X)
-        if kernels is None:
-            return None
-        product = kernels.generated_product
-        return tuple(product(X, key, start, stop, scale) for key in keys)
 
     def scaled_squared_distances(self, X, Y, scale, same):
         """Return ‖(x − y)·scale‖² for all pairs of rows.

@@ -6,28 +6,12 @@ output, which PyTorch can differentiate.
 
 import torch
 
-from randkern.backend.torch_kernels import kernels_for
-
 
 def is_tracked(*tensors):
     """Return whether a gradient may be computed with respect to one of the tensors."""
     return torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
-
-
-def _fused(phase, out, weight, amplitude, offsets=None):
-    """Write features with the fused kernel; return whether there is one."""
-    if amplitude is not None or isinstance(weight, torch.Tensor):
-        return False
-    tensors = [phase, out] if offsets is None else [phase, out, offsets]
-    if phase.ndim != 2 or phase.stride(1) != 1 or out.stride(1) != 1:
-        return False
-    kernels = kernels_for(*tensors)
-    if kernels is None:
-        return False
-    kernels.cos_sin_features(phase, weight, out, offsets)
-    return True
 
 
 def _write(function, phase, factor, out):
@@ -41,8 +25,6 @@ def _write(function, phase, factor, out):
 
 def cos_sin_pairs(phase, weight, out, amplitude=None):
     """Write weighted cosines and sines of phases, interleaved, to (n, 2m)."""
-    if _fused(phase, out, weight, amplitude):
-        return
     factor = weight if amplitude is None else weight * amplitude
     _write(torch.cos, phase, factor, out[:, ::2])
     _write(torch.sin, phase, factor, out[:, 1::2])
@@ -50,8 +32,6 @@ def cos_sin_pairs(phase, weight, out, amplitude=None):
 
 def cosines(phase, offsets, weight, out, amplitude=None):
     """Write weighted cosines of shifted phases."""
-    if _fused(phase, out, weight, amplitude, offsets):
-        return
     factor = weight if amplitude is None else weight * amplitude
     _write(torch.cos, phase + offsets, factor, out)
 

@@ -1,12 +1,11 @@
 """Rows from anywhere, a block at a time or in shards, as training data."""
 
 from randkern.data.blocks import RowBlock, RowBlocks, as_blocks
-from randkern.data.devices import DeviceBlocks, DeviceRows
+from randkern.data.devices import DeviceBlocks
 from randkern.data.training_data import row_blocks, rows_within
 
 __all__ = [
     "DeviceBlocks",
-    "DeviceRows",
     "RowBlock",
     "RowBlocks",
     "as_blocks",

@@ -26,7 +26,7 @@ from randkern._validation import (
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.blocks import RowBlock, RowBlocks, as_blocks, block_name
 from randkern.data.devices import DeviceBlocks, check_dense, split_device
-from randkern.data.fingerprint import PassRecord, rows_changed
+from randkern.data.passes import PassSums, rows_changed
 from randkern.data.sample import RowSample
 from randkern.data.sharded import dask_blocks, is_dask
 from randkern.data.target_statistics import TargetStatistics
@@ -86,8 +86,8 @@ class _CheckedBlocks:
     """The rows of a stream, checked for an estimator in every pass.
 
     All blocks are arrays of one library on one device. Rows stay on their device,
-    unless :class:`DeviceBlocks` move them to another. Every pass must give the rows,
-    targets and weights of the first: see :mod:`randkern.data.fingerprint`.
+    unless :class:`DeviceBlocks` move them to another. Every pass must give the rows of
+    the first, as far as :class:`PassSums` can tell.
     """
 
     def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
@@ -97,7 +97,7 @@ class _CheckedBlocks:
         # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
         self._kinds: tuple[str, ...] = ()
-        self._record = PassRecord()
+        self._first = PassSums()
         self._n_passes = 0
 
     def first_pass(self) -> Iterator[tuple[RowBlock, Any]]:
@@ -112,27 +112,25 @@ class _CheckedBlocks:
                     )
                 X, weight = self._of(block, first=block.start == 0)
                 summary = self.estimator._summarise_targets(X, block.y, weight)
-            self._record.add(X, block.y, weight, _start_of(block))
+            self._first.add(block.y, weight)
             yield replace(block, X=X, sample_weight=weight), summary
 
     def read(self) -> Iterator[ArrayRows]:
         """Yield blocks with their targets."""
         self._n_passes += 1
         in_pass = f"in pass {self._n_passes}"
-        record = PassRecord()
+        sums = PassSums()
         for block in _read(self.blocks, in_pass, _NOT_FITTED):
             start = _start_of(block)
             location = f"{block_name(block.number, start)}, {in_pass},"
             try:
                 X, weight = self._of(block)
+                sums.add(block.y, weight)
+                Y, weight = self.estimator._read_later_targets(X, block.y, weight)
             except (ValueError, TypeError) as error:  # not raised in the first pass
                 raise rows_changed(location, f" ({error})") from error
-            record.add(X, block.y, weight, start)
-            record.check_block(self._record, start, location)
-            with located(block):
-                Y, weight = self.estimator._read_later_targets(X, block.y, weight)
             yield ArrayRows(X, Y, weight, start).at(self.like)
-        record.check_all(self._record, f"pass {self._n_passes} over the rows")
+        sums.check(self._first, f"pass {self._n_passes} over the rows")
 
     def _of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
         """Return the rows of a block and their weights."""

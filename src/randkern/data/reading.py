@@ -11,7 +11,7 @@ from randkern._random import Stream
 from randkern._validation import Rows, check_kind, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data.blocks import RowBlocks, as_blocks
-from randkern.data.devices import DeviceBlocks, DeviceRows, split_device
+from randkern.data.devices import DeviceBlocks, split_device
 from randkern.data.out_of_core import (
     copied,
     located,
@@ -21,12 +21,9 @@ from randkern.data.out_of_core import (
 )
 from randkern.data.sample import stacked
 from randkern.data.sharded import (
-    checked_shards,
     is_dask,
     lazily,
-    on_all_devices,
     read_dask,
-    read_devices,
 )
 from randkern.data.training_data import (
     ArrayRows,
@@ -38,7 +35,7 @@ from randkern.data.training_data import (
 
 def are_in_memory(X: Any) -> bool:
     """Return whether rows are a single array of this process, or a table."""
-    return not isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) and not is_dask(X)
+    return not isinstance(X, (RowBlocks, DeviceBlocks)) and not is_dask(X)
 
 
 def read(
@@ -49,8 +46,7 @@ def read(
     Sets the attributes of validation on the estimator, and those learned from targets.
     The sample, rows and their weights or None, is for resolving the kernel.
     """
-    in_shards = estimator._needs_sums_alone
-    if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
+    if are_in_memory(X):
         X = validate_rows(estimator, X, reset=True)
         Y, weight = estimator._read_targets(X, y, sample_weight)
         return ArrayRows(X, Y, weight), (X, weight)
@@ -59,10 +55,8 @@ def read(
             "the exact kernel (n_components=None) needs all rows in memory, got "
             f"{type(X).__name__}; set n_components to use features, or pass an array."
         )
-    if in_shards and is_dask(X):
+    if estimator._needs_sums_alone and is_dask(X):
         return read_dask(estimator, X, y, sample_weight, stream)
-    if isinstance(X, DeviceRows):
-        return read_devices(estimator, X, y, sample_weight, stream)
     return read_stream(estimator, X, y, sample_weight, stream)
 
 
@@ -78,17 +72,14 @@ def mapped_rows(
     `method` is the estimator's method that was called with `X`: workers call it for the
     partitions of Dask collections, for which the result has this width (None: a vector)
     and dtype. `function` returns an array, or a tuple of arrays, with one entry per
-    row. The result is a NumPy array for rows that are moved to a device; for shards a
-    tensor on the device of the first shard.
+    row. The result is a NumPy array for rows that are moved to a device.
     """
     model = method.__self__
     if is_dask(X):
         return lazily(method, X, width, dtype)
     if are_in_memory(X):
         return function(validate_rows(model, X, reset=False))
-    if isinstance(X, DeviceRows):
-        results = on_all_devices(function, checked_shards(model, X, reset=False))
-    elif isinstance(X, DeviceBlocks):
+    if isinstance(X, DeviceBlocks):
         host = np.empty(0)
         results = [placed(function(rows), host) for rows in moved_blocks(model, X)]
     else:

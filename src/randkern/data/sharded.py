@@ -1,9 +1,8 @@
-"""Training data in shards: partitions of Dask collections, or rows on devices.
+"""Partitions of Dask collections as training data.
 
-A shard is summed in place: on its worker, or on a thread for its device. Only plans (a
-few kilobytes), weights, targets and sums are moved; projections are redrawn from their
-seeds. Sums of tensors are added in the order of the shards, so that fits are
-reproducible; those of workers are NumPy arrays, reduced by a tree.
+A partition is summed in place, by its worker. Only plans (a few kilobytes), weights,
+targets and sums are moved; projections are redrawn from their seeds. Sums are NumPy
+arrays, reduced by a tree. Workers may compute on devices, one each.
 
 Checked partitions are persisted on the workers if they take at most a quarter of the
 cluster's memory; otherwise every pass reads them again. Dask recomputes partitions that
@@ -16,7 +15,6 @@ import copy
 import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -36,16 +34,15 @@ from randkern._validation import (
     check_kind,
     check_weights,
     is_dask_collection,
-    is_device_array,
     is_tensor,
     validate_rows,
 )
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.blocks import RowBlocks
-from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
-from randkern.data.fingerprint import fingerprint_of, rows_changed
-from randkern.data.sample import RowSample, sample_size
+from randkern.data.devices import DeviceBlocks, check_dense, split_device
+from randkern.data.passes import PassSums
+from randkern.data.sample import RowSample
 from randkern.data.training_data import (
     ArrayRows,
     TrainingData,
@@ -339,73 +336,13 @@ _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Shards(TrainingData):
-    """Rows in shards, each an :class:`ArrayRows` or a value computed from one."""
-
-    in_one_place = False
-
-    def __init__(self, lengths: Sequence[int], n_targets: int, like: Any):
-        self.lengths = tuple(lengths)
-        self.n_rows = sum(lengths)
-        self.n_targets = n_targets
-        self.like = like
-
-    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
-        """Return some rows of every shard, given their numbers within the shard."""
-        raise NotImplementedError
-
-    def take(self, numbers: np.ndarray) -> ArrayRows:
-        """Return the rows of these ascending numbers, on the device of the sums."""
-        starts = np.cumsum([0, *self.lengths])
-        cuts = np.searchsorted(numbers, starts)
-        taken = self._taken(
-            [
-                numbers[low:high] - start
-                for start, low, high in zip(starts, cuts, cuts[1:], strict=False)
-            ]
-        )
-        return merge([placed(rows, self.like) for rows in taken])
-
-    def rescaled(self, shift: Any, scale: Any) -> Any:
-        return self.map(ArrayRows.rescaled, shift, scale)
-
-
-class DeviceShards(Shards):
-    """Shards on devices, several of which may share one."""
-
-    def __init__(self, shards: Sequence[Any]):
-        self.shards = tuple(shards)
-        first = self.shards[0]
-        lengths = [shard.n_rows for shard in self.shards]
-        super().__init__(lengths, first.n_targets, first.like)
-
-    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
-        return list(map(ArrayRows.take, self.shards, numbers))
-
-    def _on_each_device(
-        self, function: Callable[..., Any], args: tuple[Any, ...]
-    ) -> list[Any]:
-        return on_all_devices(lambda shard: function(shard, *args), self.shards)
-
-    def map(self, function: Callable[..., Any], *args: Any) -> DeviceShards:
-        return DeviceShards(self._on_each_device(function, args))
-
-    def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
-        values = (
-            placed(value, self.like) for value in self._on_each_device(function, args)
-        )
-        return functools.reduce(added, values)
-
-    def cache_share(self, n_bytes: int) -> int:
-        devices = [shard.like.device for shard in self.shards]
-        return n_bytes // max(map(devices.count, devices))
-
-
-class DaskShards(Shards):
     """Partitions of checked rows with their targets, as delayed values.
 
     Each computes to an :class:`ArrayRows`. `device` is the device that workers compute
     on, by its name on each worker (None: the host); with `keep` rows may stay there.
     """
+
+    in_one_place = False
 
     def __init__(
         self,
@@ -416,17 +353,23 @@ class DaskShards(Shards):
         device: str | None = None,
         keep: bool = False,
     ):
-        super().__init__(lengths, n_targets, like)
         self.partitions = tuple(partitions)
+        self.lengths = tuple(lengths)
+        self.n_rows = sum(lengths)
+        self.n_targets = n_targets
+        self.like = like
         self._place = device, keep
         # Functions and arguments that are applied to partitions.
         self._steps: tuple[_Step, ...] = ()
 
-    def map(self, function: Callable[..., Any], *args: Any) -> DaskShards:
+    def map(self, function: Callable[..., Any], *args: Any) -> Shards:
         shards = copy.copy(self)
         shards._steps = (*self._steps, (function, args))
         shards._statistics = None
         return shards
+
+    def rescaled(self, shift: Any, scale: Any) -> Shards:
+        return self.map(ArrayRows.rescaled, shift, scale)
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
         dask = import_extra("dask", READING_DASK, "dask")
@@ -437,25 +380,20 @@ class DaskShards(Shards):
         tasks = [call(part, shared) for part in self.partitions]
         return reduced_by_tree(_total, tasks).compute()
 
-    def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
+    def take(self, numbers: np.ndarray) -> ArrayRows:
+        """Return the rows of these ascending numbers."""
         dask = import_extra("dask", READING_DASK, "dask")
         call = delayed(_changed)
+        starts = np.cumsum([0, *self.lengths])
+        cuts = np.searchsorted(numbers, starts)
         tasks = [
-            call(part, ((ArrayRows.take, (chosen,)), *self._steps))
-            for part, chosen in zip(self.partitions, numbers, strict=True)
-            if len(chosen)
+            call(part, ((ArrayRows.take, (numbers[low:high] - start,)), *self._steps))
+            for part, start, low, high in zip(
+                self.partitions, starts, cuts, cuts[1:], strict=False
+            )
+            if low < high
         ]
-        return dask.compute(*tasks)
-
-    def cache_share(self, n_bytes: int) -> int:
-        """Return 0: workers cache rows, and no results computed from them."""
-        return 0
-
-
-def on_all_devices(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Return `function` of each item, computed in parallel threads."""
-    with ThreadPoolExecutor(len(items), thread_name_prefix="randkern-device") as pool:
-        return list(pool.map(function, items))
+        return merge(dask.compute(*tasks))
 
 
 # -- tasks of workers --------------------------------------------------------------
@@ -504,7 +442,7 @@ class _FirstPass:
     n_bytes: int
     dtypes: frozenset[np.dtype]
     summaries: list[Any]
-    fingerprints: tuple[int, ...]
+    sums: tuple[PassSums, ...]
     sample: RowSample
 
     @classmethod
@@ -515,7 +453,7 @@ class _FirstPass:
             sum(part.n_bytes for part in passes),
             frozenset().union(*(part.dtypes for part in passes)),
             [summary for part in passes for summary in part.summaries],
-            tuple(value for part in passes for value in part.fingerprints),
+            tuple(value for part in passes for value in part.sums),
             RowSample.merged(part.sample for part in passes),
         )
 
@@ -530,7 +468,7 @@ def _first_pass(
     X, y, weight = block
     sample = RowSample()
     summaries = []
-    fingerprint = 0
+    sums = PassSums()
     if X.shape[0] == 0 and (y is None or len(y) == 0):
         return _FirstPass((0,), 0, frozenset(), [], (), sample)
     try:
@@ -548,26 +486,27 @@ def _first_pass(
                     "equal."
                 )
             summaries = [estimator._summarise_targets(X, y, weight)]
-            fingerprint = fingerprint_of(X, y, weight, 0)
+            sums.add(y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample.add(X, weight, stream.generator())
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
     dtypes = frozenset([X.dtype])
-    return _FirstPass((X.shape[0],), n_bytes, dtypes, summaries, (fingerprint,), sample)
+    return _FirstPass((X.shape[0],), n_bytes, dtypes, summaries, (sums,), sample)
 
 
 def _checked_rows(
-    block: Any, estimator: Any, dtype: np.dtype, fingerprint: int
+    block: Any, estimator: Any, dtype: np.dtype, expected: PassSums
 ) -> ArrayRows:
     """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
     X = validate_rows(estimator, X, reset=False)
     y = np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
-    if fingerprint_of(X, y, weight, 0) != fingerprint:
-        raise rows_changed("a partition of X, computed again,")
+    sums = PassSums()
+    sums.add(y, weight)
+    sums.check(expected, "a partition of X, computed again,")
     X = X.astype(dtype, copy=False)
     return ArrayRows(X, *estimator._read_later_targets(X, y, weight))
 
@@ -612,7 +551,7 @@ def sampled_dask(
 
 def read_dask(
     estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
-) -> tuple[DaskShards, tuple[Any, Any]]:
+) -> tuple[Shards, tuple[Any, Any]]:
     """Read and check all partitions once, for :func:`randkern.data.reading.read`."""
     check_has_targets(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
@@ -628,8 +567,8 @@ def read_dask(
     call = delayed(on_one_thread)
     worker = for_workers(estimator)
     rows = tuple(
-        call(_checked_rows, block, worker, dtype, fingerprint)
-        for (block, _), fingerprint in zip(filled, first_pass.fingerprints, strict=True)
+        call(_checked_rows, block, worker, dtype, sums)
+        for (block, _), sums in zip(filled, first_pass.sums, strict=True)
     )
     workers = _workers()
     limit = estimator.memory_limit
@@ -642,7 +581,7 @@ def read_dask(
     lengths = [n for _, n in filled]
     keep = may_stay_on_devices(first_pass.n_bytes, limit, len(workers))
     like = np.empty((0, estimator.n_features_in_), dtype)
-    shards = DaskShards(rows, lengths, n_targets, like, device, keep)
+    shards = Shards(rows, lengths, n_targets, like, device, keep)
     return shards, first_pass.sample.rows()
 
 
@@ -653,52 +592,3 @@ def _workers() -> list[dict[str, Any]]:
     if not hasattr(client, "scheduler_info"):
         return []
     return list(client.scheduler_info(n_workers=-1)["workers"].values())
-
-
-def read_devices(
-    estimator: Any, X: DeviceRows, y: Any, sample_weight: Any, stream: Stream
-) -> tuple[DeviceShards, tuple[Any, Any]]:
-    """Check all shards, and distribute targets and weights to their devices.
-
-    For :func:`randkern.data.reading.read`.
-    """
-    shards = checked_shards(estimator, X, reset=True)
-    # One column with all rows, against which targets and weights are checked.
-    outline = shards[0][:1, :1].expand(len(X), 1)
-    Y, weight = estimator._read_targets(outline, y, sample_weight)
-    placed_shards, start = [], 0
-    for shard in shards:
-        part = slice(start, start + len(shard))
-        rows = ArrayRows(shard, Y[part], None if weight is None else weight[part])
-        placed_shards.append(rows.at(shard))
-        start = part.stop
-    parted = DeviceShards(placed_shards)
-    return parted, sampled_shards(parted, stream)
-
-
-def sampled_shards(rows: DeviceShards, stream: Stream) -> tuple[Any, Any]:
-    """Return a sample of the rows, or all if there are few, and their weights."""
-    size = sample_size(rows.like.shape[1] * rows.dtype.itemsize)
-    numbers = np.arange(rows.n_rows)
-    if rows.n_rows > size:
-        generator = stream.child("first pass").generator()
-        numbers = np.sort(generator.choice(rows.n_rows, size, replace=False))
-    block = rows.take(numbers)
-    weight = block.weight
-    if weight is not None and not (weight > 0).any():
-        weight = None
-    return block.X, weight
-
-
-def checked_shards(estimator: Any, X: DeviceRows, *, reset: bool) -> list[Any]:
-    """Return the parts of rows on devices, checked for the estimator."""
-    if not is_device_array(X.parts[0]):
-        raise TypeError(
-            "DeviceRows need the array API: set the environment variable "
-            "SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and use "
-            "sklearn.config_context(array_api_dispatch=True)."
-        )
-    return [
-        validate_rows(estimator, part, reset=reset and part is X.parts[0])
-        for part in X.parts
-    ]

@@ -2,8 +2,8 @@
 
 A fit uses the same few methods for all data, above all ``rows.reduce(function)``: the
 sum of a function over the rows, computed in place. Rows of this process are passed to
-the function all at once, and it loops over their blocks; shards are passed one at a
-time, on a thread per device or on the workers of a cluster, and their sums are added.
+the function all at once, and it loops over their blocks; partitions on a cluster are
+passed one at a time, by their workers, and their sums are added.
 """
 
 from __future__ import annotations
@@ -107,10 +107,6 @@ class TrainingData:
     def map(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return ``function(rows, *args)``, or its values per shard, for reductions."""
         return function(self, *args)
-
-    def cache_share(self, n_bytes: int) -> int:
-        """Return how many of `n_bytes` may be used to cache results of a shard."""
-        return n_bytes
 
     def take(self, numbers: Any) -> ArrayRows:
         """Return the rows of these ascending numbers."""

@@ -11,7 +11,6 @@ for characteristic kernels, such as the Gaussian, only then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +21,11 @@ from randkern._validation import check_count
 from randkern.hypothesis_tests.permutations import (
     check_level,
     described,
-    permuted_rows,
+    permuted_covariances,
     power_of,
     pvalue_of,
 )
-from randkern.hypothesis_tests.rows import CHUNK_ROWS, Sample, features_for
+from randkern.hypothesis_tests.rows import Sample, features_for
 from randkern.kernels import Kernel
 
 
@@ -84,19 +83,21 @@ def hsic_test(
 
     or, with the exact kernels, :math:`\operatorname{tr}(K H L H)/n^2` with
     :math:`H = I - 11^\top/n`. The p-value comes from
-    random permutations of the rows of Y within chunks of 4,096, which are summed in the
-    same pass, so the level is exact for all kernels and numbers of rows. A permutation
-    takes 2 n D² operations or, of n × n kernel values if these are fewer, about n².
+    random permutations of the rows of Y, so the level is exact for all kernels and
+    numbers of rows. All permutations together take about 4 n D² operations (see
+    :func:`~randkern.hypothesis_tests.permutations.permuted_covariances`); with fewer
+    rows than features, each takes about n².
 
     Parameters
     ----------
     X, Y : array, CSR matrix, dataframe, Dask collection or RowBlocks of n rows
         Row i of `X` belongs to row i of `Y`. One-dimensional arrays are single columns.
-        Rows that do not fit in memory are read three times.
+        Rows that do not fit in memory are read three times; their features, 8 n D
+        bytes of each sample, are in memory.
     kernel_x, kernel_y : Kernel or "median", default=None
         None or ``"median"``: Gaussian, with the median distance between rows as its
-        lengthscale; columns of texts and categories are factors
-        :class:`~randkern.Categorical`.
+        lengthscale. In tables, plus :class:`~randkern.Categorical` of each column of
+        texts or categories, plus the product of all these.
     n_components : int or None, default=100
         Number of random features D of each kernel; None is the exact kernel, for
         samples in memory.
@@ -142,16 +143,10 @@ def hsic_test(
     of_x = features_for(kernel_x, n_components, (first,), stream.child("x"))
     of_y = features_for(kernel_y, n_components, (second,), stream.child("y"))
     generator = stream.child("permutations").generator()
-    orders = permuted_rows(n, n_permutations, generator, CHUNK_ROWS)
-    width_x, width_y = (len(f.get_feature_names_out()) for f in (of_x, of_y))
-    # An order takes n² random entries of a kernel or n D² operations on features, and
-    # the covariances of a few hundred orders are in memory, but only two kernels.
-    size = width_x * width_y
-    kernels_are_smaller = _ENTRY_COST * n < size and n**2 < _ENTRY_COST * size
-    products = _of_kernels if kernels_are_smaller else _of_features
-    terms = products(
-        lambda: first.features(of_x), lambda: second.features(of_y), orders
-    )
+    Z = np.concatenate(list(first.features(of_x)))
+    V = np.concatenate(list(second.features(of_y)))
+    products = _of_kernels if n**2 < Z.shape[1] * V.shape[1] else _of_features
+    terms = products(Z, V, n_permutations, generator)
     statistic = float(terms.statistics[0])
     null = terms.statistics[1:]
     # To first order, the statistic varies as the mean of twice the influences.
@@ -176,53 +171,34 @@ class _Terms:
     resolution: float  # of rounding errors
 
 
-#: Reads the features of a sample in chunks, from the first one on.
-_Chunks = Callable[[], Iterator[np.ndarray]]
-
-# An operation on random entries of a matrix takes as long as so many of a product.
-_ENTRY_COST = 64
-
-
-def _of_features(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
-    """Sum covariances of features, in two passes, and all orders in the first."""
-    cross: Any = 0.0
-    sum_x: Any = 0.0
-    sum_y: Any = 0.0
-    n = 0
-    for Z, V, permuted in zip(X(), Y(), orders, strict=True):
-        cross = cross + np.stack([Z.T @ V[order] for order in permuted])
-        sum_x = sum_x + Z.sum(axis=0)
-        sum_y = sum_y + V.sum(axis=0)
-        n += len(Z)
-    mean_x, mean_y = sum_x / n, sum_y / n
-    covariances = cross / n - np.outer(mean_x, mean_y)
-    influences = [
-        (((Z - mean_x) @ covariances[0]) * (V - mean_y)).sum(axis=1)
-        for Z, V in zip(X(), Y(), strict=True)
-    ]
-    return _Terms(
-        (covariances**2).sum(axis=(1, 2)),
-        np.concatenate(influences),
-        1e-26 * float((cross[0] ** 2).sum()) / n**2,
-    )
-
-
-def _of_kernels(X: _Chunks, Y: _Chunks, orders: Iterable[np.ndarray]) -> _Terms:
-    """Sum products of centred kernel values, all in memory: the same terms."""
-    Z = np.concatenate(list(X()))
-    V = np.concatenate(list(Y()))
+def _of_features(
+    Z: np.ndarray, V: np.ndarray, n_permutations: int, generator: np.random.Generator
+) -> _Terms:
+    """Return squared norms of covariances of features."""
     n = len(Z)
-    starts = range(0, n, CHUNK_ROWS)
-    chunks = [start + rows for start, rows in zip(starts, orders, strict=True)]
+    resolution = 1e-26 * float(np.vdot(Z, Z) * np.vdot(V, V)) / n**2
+    Z -= Z.mean(axis=0)
+    V -= V.mean(axis=0)
+    covariances = permuted_covariances(Z, V, n_permutations, generator)
+    influences = np.einsum("ij,ij->i", Z @ covariances[0], V)
+    return _Terms((covariances**2).sum(axis=(1, 2)), influences, resolution)
+
+
+def _of_kernels(
+    Z: np.ndarray, V: np.ndarray, n_permutations: int, generator: np.random.Generator
+) -> _Terms:
+    """Return the same from n × n matrices of centred kernel values."""
+    n = len(Z)
     K, L = Z @ Z.T, V @ V.T
-    resolution = 1e-26 * float(np.vdot(K, L)) / n**2
+    resolution = 1e-26 * float(np.trace(K) * np.trace(L)) / n**2
     K = _centered(K)
     L = _centered(L)
-    statistics = [
-        float(np.vdot(K, L[np.ix_(order, order)])) / n**2
-        for order in np.concatenate(chunks, axis=1)
-    ]
-    return _Terms(np.array(statistics), (K * L).sum(axis=1) / n, resolution)
+    statistics = [float(np.vdot(K, L))]
+    for _ in range(n_permutations):
+        order = generator.permutation(n)
+        statistics.append(float(np.vdot(K, L[np.ix_(order, order)])))
+    influences = (K * L).sum(axis=1) / n
+    return _Terms(np.array(statistics) / n**2, influences, resolution)
 
 
 def _centered(K: np.ndarray) -> np.ndarray:

@@ -123,8 +123,8 @@ def mmd_test(
         times.
     kernel : Kernel or "median", default=None
         None or ``"median"``: Gaussian, with the median distance between rows of both
-        samples as its lengthscale; columns of texts and categories are factors
-        :class:`~randkern.Categorical`.
+        samples as its lengthscale. In tables, plus :class:`~randkern.Categorical` of
+        each column of texts or categories, plus the product of all these.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel, for samples in memory.
     n_permutations : int, default=500

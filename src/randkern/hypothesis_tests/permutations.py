@@ -11,11 +11,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from randkern._random import Stream
+from randkern.data import row_blocks
 from randkern.kernels import Kernel
 
 # Statistics of permutations that only swap equal rows differ by relative errors of this
 # size.
 _ROUNDING = 1e-10
+# Rows whose features are transformed at a time.
+_GROUPED_ROWS = 4096
 
 
 def random_subsets(
@@ -40,17 +43,38 @@ def random_subsets(
         left = left - taken
 
 
-def permuted_rows(
-    n_rows: int, n_permutations: int, generator: np.random.Generator, chunk_rows: int
-) -> Iterator[np.ndarray]:
-    """Yield orders (1 + n_permutations, m) of the rows of each chunk.
+def permuted_covariances(
+    Z: np.ndarray, V: np.ndarray, n_permutations: int, generator: np.random.Generator
+) -> np.ndarray:
+    r"""Return covariances :math:`Z^\top P V / n` for P = I and random permutations.
 
-    The first leaves them where they are; the others permute them within the chunk.
+    The columns of `Z` (n, D) and `V` (n, E) have mean 0; the result has shape (1 +
+    n_permutations, D, E).
+
+    Rows are put into groups of m = 1 + n_permutations in random order. The k-th
+    permutation moves the rows of every group k places on in its cycle, and permutes
+    those that are left over at random. All m together are drawn from a group of
+    permutations, the cycle times the permutations of the rest, so the level of the test
+    is exact (Hemerik and Goeman 2018, "Exact testing with random permutations", theorem
+    2). The m products with cycles are a correlation: a Fourier transform along the
+    groups, n D E complex products and the transform back, instead of m n D E products.
     """
-    for start in range(0, n_rows, chunk_rows):
-        length = min(chunk_rows, n_rows - start)
-        permuted = [generator.permutation(length) for _ in range(n_permutations)]
-        yield np.stack([np.arange(length), *permuted])
+    n = len(Z)
+    m = 1 + n_permutations
+    order = generator.permutation(n)
+    n_groups = n // m
+    groups = order[: n_groups * m].reshape(n_groups, m)
+    rest = order[n_groups * m :]
+    spectrum = np.zeros((m // 2 + 1, Z.shape[1], V.shape[1]), dtype=complex)
+    for some in row_blocks(n_groups, max(1, _GROUPED_ROWS // m)):
+        of_z = np.fft.rfft(Z[groups[some]], axis=1)
+        of_v = np.fft.rfft(V[groups[some]], axis=1)
+        spectrum += of_z.conj().transpose(1, 2, 0) @ of_v.transpose(1, 0, 2)
+    covariances = np.fft.irfft(spectrum, m, axis=0)
+    for covariance in covariances[1:]:
+        covariance += Z[rest].T @ V[generator.permutation(rest)]
+    covariances[0] = Z.T @ V
+    return covariances / n
 
 
 def check_level(level: Any) -> float:

@@ -1,4 +1,4 @@
-"""The rows of a sample from anywhere, and their features in chunks of a fixed size."""
+"""The rows of a sample from anywhere, their kernel and their features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
 from randkern._tables import is_numeric, is_table, is_time
-from randkern._validation import check_readable, is_dask_collection
+from randkern._validation import check_readable, is_dask_collection, read_tensor
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Categorical, Gaussian, Kernel
@@ -45,8 +45,10 @@ class Sample:
         self.in_memory = not isinstance(X, RowBlocks) and not is_dask_collection(X)
         if self.in_memory:
             check_readable(X)
+            if sp.issparse(X):
+                X = sp.csr_array(X) if X.ndim == 2 else X.toarray()
             if not is_table(X) and not sp.issparse(X):
-                X = _as_columns(X, name)
+                X = _as_columns(read_tensor(X, name), name)
         self.X = X
         self.name = name
         self.n_rows = sum(num_samples(part) for part in self.parts())
@@ -68,10 +70,17 @@ class Sample:
                 yield partitions[number].compute()
 
     def subset(self, n_rows: int) -> Any:
-        """Return at most `n_rows` rows of the first part, evenly spaced."""
-        first = next(self.parts())
-        n = num_samples(first)
-        return safe_indexing(first, np.linspace(0, n - 1, min(n, n_rows)).astype(int))
+        """Return at most `n_rows` rows, evenly spaced over all parts."""
+        n = self.n_rows
+        numbers = np.linspace(0, n - 1, min(n, n_rows)).astype(int)
+        chosen = []
+        start = 0
+        for part in self.parts():
+            stop = start + num_samples(part)
+            inside = numbers[(start <= numbers) & (numbers < stop)]
+            chosen.append(safe_indexing(part, inside - start))
+            start = stop
+        return stacked(chosen)
 
     def features(self, transformer: Features) -> Iterator[np.ndarray]:
         """Yield features in chunks of `CHUNK_ROWS`; the last may be shorter."""
@@ -89,14 +98,28 @@ def _as_columns(X: Any, name: str) -> Any:
     """
     if hasattr(X, "to_frame") and not is_numeric(X):
         return X.to_frame(name)
+    kind = type(X).__name__
     X = np.asarray(X)
+    if X.ndim not in (1, 2):
+        raise ValueError(
+            f"{name} must be rows of numbers or categories, got {kind} with "
+            f"{X.ndim} dimensions; pass a table or an array of shape (n, d) or (n,)."
+        )
     X = X[:, None] if X.ndim == 1 else X
     if X.dtype.kind in "US" or (X.dtype == object and len(rows_of_text(X[:, 0]))):
         pandas = import_extra("pandas", "A column of texts", "data")
         names = [f"{name}[:, {column}]" for column in range(X.shape[1])]
         return pandas.DataFrame(X, columns=names).infer_objects()
-    if X.dtype.kind == "f":
-        check_finite(X, None, name)
+    try:
+        X = X.astype(float) if X.dtype == object else X
+    except (TypeError, ValueError):
+        pass
+    if X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} holds {X.dtype} values, expected numbers or texts; convert them, "
+            "or pass a dataframe."
+        )
+    check_finite(X, None, name)
     return X
 
 
@@ -156,8 +179,10 @@ def chunks(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 def median_kernel(X: Any) -> Kernel:
     """Return the kernel for rows like X that is used by default.
 
-    Of numbers, the Gaussian kernel with the median distance; times equality of all
-    categories, one column at a time, so that the product is characteristic.
+    The Gaussian kernel of all numbers, with the median distance, plus equality of each
+    category, plus the product of these. The sum sees a change of one column beside many
+    others, where the product, almost 0 for most pairs of rows, has no power; with the
+    product it is characteristic, so it sees which number goes with which category.
     """
     categories = [
         column
@@ -166,11 +191,13 @@ def median_kernel(X: Any) -> Kernel:
     ]
     if not categories:
         return Gaussian(lengthscale="median")
-    factors: list[Kernel] = [Categorical(columns=[column]) for column in categories]
+    parts: list[Kernel] = [Categorical(columns=[column]) for column in categories]
     numbers = [column for column in X.columns if column not in categories]
     if numbers:
-        factors.insert(0, Gaussian(lengthscale="median", columns=numbers))
-    return reduce(operator.mul, factors)
+        parts.insert(0, Gaussian(lengthscale="median", columns=numbers))
+    if len(parts) == 1:
+        return parts[0]
+    return reduce(operator.add, [*parts, reduce(operator.mul, parts)])
 
 
 def features_for(
@@ -197,20 +224,22 @@ def features_for(
                 "the exact kernel (n_components=None) needs all rows in memory; set "
                 "n_components."
             )
-        rows = _stacked([sample.X for sample in samples])
+        rows = stacked([sample.X for sample in samples])
         exact = NystromFeatures(
             kernel, num_samples(rows), landmarks=rows, random_state=seed
         )
         return exact.fit(rows)
-    rows = _stacked([sample.subset(_RESOLVED_ROWS) for sample in samples])
+    rows = stacked([sample.subset(_RESOLVED_ROWS) for sample in samples])
     return RandomFeatures(kernel, n_components, random_state=seed).fit(rows)
 
 
-def _stacked(parts: list[Any]) -> Any:
+def stacked(parts: list[Any]) -> Any:
     """Return rows of arrays, sparse matrices or dataframes, one after the other."""
     if hasattr(parts[0], "iloc"):
         pandas = import_extra("pandas", "A dataframe", "data")
         return pandas.concat(parts, ignore_index=True)
     if is_table(parts[0]):  # of polars
         return reduce(lambda first, second: first.vstack(second), parts)
-    return sp.vstack(parts, "csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+    if any(map(sp.issparse, parts)):
+        return sp.vstack(parts, "csr")
+    return np.concatenate(parts)

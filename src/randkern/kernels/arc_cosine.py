@@ -68,33 +68,21 @@ class ArcCosine(Leaf):
         return _values(X, Y, same, self.order)
 
 
-# J_n is the first times sin θ plus the second times π − θ, as functions of cos θ.
-_FACTORS: dict[int, Any] = {
-    0: (lambda c: 0.0, lambda c: 1.0),
-    1: (lambda c: 1.0, lambda c: c),
-    2: (lambda c: 3 * c, lambda c: 1 + 2 * c**2),
-    4: (lambda c: 5 * c * (10 * c**2 + 11), lambda c: 24 * c**4 + 72 * c**2 + 9),
-}
-
-
 def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     """Return (1/π)‖x‖ⁿ‖y‖ⁿ J_n(θ) for n = 0, 1, 2, 4."""
     ops = ops_of(X)
     X, x_norms = ops.unit_rows(X, 0.0)
     Y, y_norms = (X, x_norms) if same else ops.unit_rows(Y, 0.0)
-    cosine = densify(ops.precise_product(X, Y.T)).clip(-1.0, 1.0)
+    cosine = densify(ops.precise_product(X, Y.T))
     if same:
         ops.fill_diagonal(cosine, 1.0)
-    # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
-    sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
     # The arc cosine loses half the digits near 1: angles below π/3 are computed from
     # distances.
     functions = ops.xp
     squares = ops.scaled_squared_distances(X, Y, 1.0, same)
     near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
-    angle = functions.where(cosine > 0.5, near, functions.arccos(cosine))
-    of_sine, of_rest = _FACTORS[n]
-    values = of_sine(cosine) * sine + of_rest(cosine) * (math.pi - angle)
+    far = functions.arccos(cosine.clip(-1.0, 1.0))
+    values = ops.arc_cosine(cosine, functions.where(cosine > 0.5, near, far), n)
     # The features of a row of zeros are zeros, even for n = 0.
     values *= (x_norms**n * (x_norms > 0))[:, None] / math.pi
     values *= y_norms**n * (y_norms > 0)

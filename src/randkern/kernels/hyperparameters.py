@@ -20,7 +20,7 @@ from scipy.spatial.distance import pdist
 from sklearn.base import clone
 
 from randkern._random import Stream
-from randkern._validation import Rows, densify
+from randkern._validation import Rows
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -182,23 +182,24 @@ def median_distance(
         sampled.sort()
         X = ops.take(X, sampled)
         sample_weight = None if sample_weight is None else sample_weight[sampled]
-    dense = ops.to_host(densify(X)).astype(np.float64)
     if sample_weight is not None:
         sample_weight = ops.to_host(sample_weight)
-    # Shift and divide by the largest entry, so that squares neither overflow nor
-    # underflow.
-    dense -= dense[0].copy()
-    largest = float(np.abs(dense).max(initial=0.0))
+    rows = (X if sp.issparse(X) else ops.to_host(X)).astype(np.float64)
+    pairwise_distances = _sparse_pdist if sp.issparse(X) else pdist
+    if not sp.issparse(X):
+        rows -= rows[0].copy()
+    # So that squares neither overflow nor underflow.
+    largest = float(abs(rows).max()) if rows.shape[1] else 0.0
     if largest == 0:
         return 1.0
-    distances = largest * pdist(dense / largest, metric)
+    distances = largest * pairwise_distances(rows / largest, metric)
     apart = distances > 0
     distances = distances[apart]
     if distances.size == 0:
         return 1.0
     if sample_weight is None:
         return float(np.median(distances))
-    first, second = np.triu_indices(dense.shape[0], 1)
+    first, second = np.triu_indices(rows.shape[0], 1)
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
     cumulative = np.cumsum(weights[order])
@@ -209,6 +210,22 @@ def median_distance(
         np.searchsorted(cumulative, half * (1 + sign * 1e-12)) for sign in (-1, 1)
     )
     return float(distances[order][[lower, upper]].mean())
+
+
+def _sparse_pdist(
+    X: sp.csr_array, metric: Literal["euclidean", "cityblock"]
+) -> np.ndarray:
+    """Return the distances that SciPy's ``pdist`` returns for dense rows."""
+    pairs = np.triu_indices(X.shape[0], 1)
+    if metric == "cityblock":
+        # Not at the top: commands that predict do without all of these modules.
+        from sklearn.metrics.pairwise import manhattan_distances
+
+        return manhattan_distances(X)[pairs]
+    # Products of equal rows are sums in the same order, so their distance is exactly 0.
+    products = (X @ X.T).toarray()
+    squares = products.diagonal()
+    return np.sqrt(np.maximum(squares[:, None] + squares - 2 * products, 0))[pairs]
 
 
 class Hyperparameters:

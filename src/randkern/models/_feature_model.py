@@ -22,9 +22,9 @@ from randkern._validation import (
     place_of,
 )
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks, DeviceRows, row_blocks
+from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import TrainingData, placed
+from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
@@ -238,13 +238,9 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _values(self, X: Any) -> Any:
         """Return fitted values, (n,) or (n, k), of rows of any kind."""
         check_is_fitted(self)
-        moved = isinstance(X, (DeviceBlocks, DeviceRows))
-        values = mapped_rows(
+        moved = isinstance(X, DeviceBlocks)
+        return mapped_rows(
             self._values, X, lambda rows: self._values_of(rows, moved), self._n_outputs
-        )
-        # For shards, on the device of the model, not of the first shard.
-        return (
-            placed(values, self._model_weights) if isinstance(X, DeviceRows) else values
         )
 
     @property

@@ -23,7 +23,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks, DeviceRows, row_blocks
+from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -412,7 +412,7 @@ class GaussianProcess(FeatureModel):
                 return tuple(back(part, rows) for part in values)
             return back(values, rows)
 
-        moves = isinstance(X, (DeviceBlocks, DeviceRows))
+        moves = isinstance(X, DeviceBlocks)
         return mapped_rows(method, X, on_its_device if moves else function, width)
 
     def _moments(self, X: Rows) -> tuple[Any, Any]:

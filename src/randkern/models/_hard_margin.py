@@ -24,7 +24,12 @@ from randkern._warnings import warn
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor, scores_of
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    longest_row,
+    scores_of,
+)
 
 _FIRST_ROWS = 200
 # The rounding errors of a score, in units of the precision and of |w||z|.
@@ -64,6 +69,7 @@ def separate(
     # Predictions of the exact kernel use dual variables.
     dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops.precision(features.dtype)
+    longest = longest_row(features)
     square, growing = 0.0, True
     for _ in range(500):
         Z = ops.to_host(features.take(rows)) * signs[rows, None]
@@ -75,7 +81,7 @@ def separate(
             detail = f"a combination of length {length:.1g} of the longest row"
             raise _narrow(name, detail)
         combination = alpha[rows] @ Z
-        scores, longest = scores_of(features, ops.float64_like(weights[None], like))
+        scores = scores_of(features, ops.float64_like(weights[None], like))
         scores = ops.to_host(scores)[:, 0]
         missing = np.where(usable, 1 - signs * scores, -np.inf)
         violation = float(missing.max())

@@ -1,16 +1,18 @@
-"""Support vector machines on an exact Gram matrix, by LIBSVM through scikit-learn."""
+"""Margins on an exact Gram matrix, by LIBSVM through scikit-learn."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn
+from randkern.models._margin import Margins, Solution, balanced
+from randkern.models.callbacks import FitReport
 
 # LIBSVM stops at a violation of the conditions of optimality, first at this multiple of
 # the tolerance, then at one smaller by a factor. It starts anew: few fits should do.
@@ -25,160 +27,135 @@ _MAX_ROUNDS = 10
 _MEGABYTE = 2**20
 
 
-class ExactMargin(NamedTuple):
-    """Weights of rows (n,), the intercept, ‖w‖², the relative gap, and passes."""
+def solve_by_libsvm(
+    gram: np.ndarray, problem: Margins, tol: float, max_iter: int, report: FitReport
+) -> tuple[Solution, int]:
+    """Return the solution on a Gram matrix, to a relative gap of `tol`, and passes.
 
-    dual: np.ndarray
-    intercept: float
-    square: float
-    gap: float
-    n_iter: int
-
-
-def fit_margin(
-    gram: np.ndarray,
-    y: np.ndarray,
-    upper: np.ndarray,
-    tol: float,
-    max_iter: int,
-    epsilon: float | None = None,
-) -> ExactMargin:
-    """Return the margin between rows of sign 1 and −1, to a relative gap of `tol`.
-
-    The dual variables are at most `upper`, (n,). With `epsilon`, `y` holds targets, and
-    the tube of regression is fitted. At most `max_iter` times n iterations are run.
+    The problem has no features. At most `max_iter` times n iterations are run.
     """
-    used = np.flatnonzero(upper)
-    if len(used) < len(upper):
-        gram = gram[np.ix_(used, used)]
-        y = y[used]
-    limits = upper[used]
-    n = max(len(used), 1)
-    if epsilon is None and abs(y.sum()) == len(y):  # rows of one class
-        return ExactMargin(0 * upper, float(y[:1].sum()), 0.0, 0.0, 0)
+    alpha = np.zeros(problem.targets.shape)
+    n_passes = 0
+    for t in range(alpha.shape[1]):
+        alpha[:, t], passes = _solve_column(gram, problem.column(t), tol, max_iter)
+        n_passes = max(n_passes, passes)
+        if report.step(t + 1, None, "class"):
+            break
+    return _measured(gram, problem, alpha), n_passes
+
+
+def _measured(gram: np.ndarray, problem: Margins, alpha: np.ndarray) -> Solution:
+    """Return the solution of dual variables (n, k), whose sums are made 0."""
+    alpha = balanced(alpha, problem.lower, problem.upper, problem.tube)
+    scores = gram @ alpha
+    return problem.measured(alpha, None, scores, (alpha * scores).sum(axis=0))
+
+
+def _solve_column(
+    gram: np.ndarray, problem: Margins, tol: float, max_iter: int
+) -> tuple[np.ndarray, int]:
+    """Return the dual variables of a single column, (n,), and passes over the rows."""
+    best = problem.constants()
+    if best.gap[0] <= tol:  # such as rows of one class
+        return best.alpha[:, 0], 0
     violation = _FIRST_VIOLATION * tol
     while True:
-        model = _fit_libsvm(gram, y, limits, violation, max_iter * n, epsilon)
-        dual = np.zeros(n)
-        intercept = float(model.intercept_[0])
-        dual[model.support_] = model.dual_coef_[0]
-        gap, primal, square = _measure(gram, y, limits, dual, intercept, epsilon)
+        alpha, n_iterations = _fit_libsvm(gram, problem, violation, max_iter)
+        found = _measured(gram, problem, alpha[:, None])
         # Violations explain a gap of about v Σ|a_i|, rounding errors the rest.
-        is_rounded = gap * primal > violation * abs(dual).sum()
-        polished = _polish(gram, y, limits, dual, epsilon or 0.0)
-        if polished is not None:
-            polished_gap, _, polished_square = _measure(
-                gram, y, limits, polished[0], polished[1], epsilon
-            )
-            if polished_gap < gap:
-                dual, intercept = polished
-                gap, square = polished_gap, polished_square
-        passes = math.ceil(int(np.max(model.n_iter_)) / n)
-        if gap <= tol or is_rounded or passes >= max_iter:
+        explained = violation * float(abs(alpha).sum())
+        is_rounded = bool(found.gap * found.size > explained)
+        if found.gap[0] > tol:
+            optimum = _polished(gram, problem, found.alpha[:, 0])
+            if optimum is not None:
+                polished = _measured(gram, problem, optimum[:, None])
+                found = polished if polished.gap < found.gap else found
+        best = found if found.gap < best.gap else best
+        passes = math.ceil(n_iterations / len(gram))
+        if best.gap[0] <= tol or is_rounded or passes >= max_iter:
             break
         violation *= _VIOLATION_FACTOR
-    if gap > tol and passes < max_iter:  # scikit-learn warns of max_iter
-        advice = "raise tol or lower C"
-        if epsilon is None:
-            advice = "raise tol, lower C, or use fit_intercept=False"
+    if best.gap[0] > tol and passes < max_iter:  # scikit-learn warns of max_iter
         warn(
-            f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
-            "stores kernel values in single precision, which limits the accuracy at a "
-            f"large C; {advice}.",
+            f"the duality gap is {float(best.gap[0]):.2g} of the objective, above "
+            f"tol={tol:g}. LIBSVM stores kernel values in single precision, which "
+            "limits the accuracy at a large C; raise tol or lower C (for classifiers, "
+            "fit_intercept=False uses another solver).",
             ConvergenceWarning,
         )
-    out = np.zeros(len(upper))
-    out[used] = dual
-    return ExactMargin(out, intercept, square, gap, passes)
+    return best.alpha[:, 0], passes
 
 
 def _fit_libsvm(
-    gram: np.ndarray,
-    y: np.ndarray,
-    limits: np.ndarray,
-    violation: float,
-    max_iter: int,
-    epsilon: float | None,
-) -> Any:
-    """Return scikit-learn's machine, fitted until conditions of optimality nearly hold.
+    gram: np.ndarray, problem: Margins, violation: float, max_iter: int
+) -> tuple[np.ndarray, int]:
+    """Return dual variables whose conditions of optimality nearly hold, and iterations.
 
     Raises a ValueError that names what overflows.
     """
     from sklearn.svm import SVC, SVR
 
-    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
+    lower, upper = problem.lower[:, 0], problem.upper[:, 0]
+    costs = np.maximum(upper, -lower)
+    used = np.flatnonzero(costs)
+    if len(used) < len(costs):
+        gram = gram[np.ix_(used, used)]
+    has_two_sides = ((lower < 0) & (upper > 0)).any()
+    machine: Any = partial(SVR, epsilon=problem.tube) if has_two_sides else SVC
     model = machine(
         kernel="precomputed",
         C=1.0,
         tol=violation,
         cache_size=max(1, 4 * len(gram) ** 2 // _MEGABYTE),
-        max_iter=max_iter,
+        max_iter=max_iter * len(gram),
     )
     try:
-        return model.fit(gram, y, limits)
+        model.fit(gram, problem.targets[used, 0], costs[used])
     except ValueError as error:
         raise ValueError(
             f"k(x, x) up to {gram.max():.3g} and C times sample_weight up to "
-            f"{limits.max():.3g} overflow; scale the input down, or lower C."
+            f"{costs.max():.3g} overflow; scale the input down, or lower C."
         ) from error
+    alpha = np.zeros(len(costs))
+    alpha[used[model.support_]] = model.dual_coef_[0]
+    return alpha, int(np.max(model.n_iter_))
 
 
-def _measure(
-    gram: np.ndarray,
-    y: np.ndarray,
-    limits: np.ndarray,
-    dual: np.ndarray,
-    intercept: float,
-    epsilon: float | None,
-) -> tuple[float, float, float]:
-    """Return the relative duality gap, the objective, and ‖w‖²."""
-    values = gram @ dual
-    square = float(dual @ values)
-    missing = y - values - intercept
-    best = float(y @ dual) - 0.5 * square
-    if epsilon is None:
-        slack = (y * missing).clip(0.0)
-    else:
-        slack = (abs(missing) - epsilon).clip(0.0)
-        best -= epsilon * float(abs(dual).sum())
-    primal = 0.5 * square + float(limits @ slack)
-    return (primal - best) / (primal or 1.0), primal, square
-
-
-def _polish(
-    gram: np.ndarray,
-    y: np.ndarray,
-    limits: np.ndarray,
-    dual: np.ndarray,
-    tube: float,
-) -> tuple[np.ndarray, float] | None:
-    """Return the optimum if the rows of its free weights are these, and its intercept.
+def _polished(
+    gram: np.ndarray, problem: Margins, alpha: np.ndarray
+) -> np.ndarray | None:
+    """Return the optimum if the rows of its free weights are these.
 
     Free rows, whose weights are within their bounds, lie on the margin or the edge of
-    the tube: with f = Ka + b, f_i = y_i − ε sign(a_i), and Σ_i a_i = 0. Weights that
+    the tube: with f = Ka + b, f_i = t_i − ε sign(a_i), and Σ_i a_i = 0. Weights that
     would exceed their bounds are fixed there. None if too many are free, or none.
     """
-    free = np.flatnonzero((dual != 0) & (abs(dual) < limits))
-    out = dual.copy()
+    target = problem.targets[:, 0]
+    lower, upper = problem.lower[:, 0], problem.upper[:, 0]
+    free = np.flatnonzero((alpha != 0) & (alpha > lower) & (alpha < upper))
+    out = alpha.copy()
     for _ in range(_MAX_ROUNDS):
         if not 0 < len(free) <= _MAX_FREE:
             return None
-        sign = np.sign(dual[free])
+        sign = np.sign(alpha[free])
         out[free] = 0.0
-        target = y[free] - tube * sign - (gram @ out)[free]
+        wanted = target[free] - problem.tube * sign - (gram @ out)[free]
         part = gram[np.ix_(free, free)]
         part[np.diag_indices_from(part)] += _JITTER * part.trace() / len(free)
         try:
             factor = cho_factor(part, overwrite_a=True)
         except np.linalg.LinAlgError:
             return None
-        right = np.stack([target, 0 * target + 1.0], axis=1)
+        right = np.stack([wanted, 0 * wanted + 1.0], axis=1)
         along, shared = cho_solve(factor, right).T
         intercept = float((along.sum() + out.sum()) / shared.sum())
-        size = sign * (along - intercept * shared)
-        out[free] = sign * size.clip(0.0, limits[free])
-        is_free = (size >= 0) & (size <= limits[free])
+        values = along - intercept * shared
+        # A weight does not change its sign.
+        low = np.where(sign > 0, 0.0, lower[free])
+        high = np.where(sign > 0, upper[free], 0.0)
+        out[free] = values.clip(low, high)
+        is_free = (values >= low) & (values <= high)
         if is_free.all():
-            return out, intercept
+            return out
         free = free[is_free]
     return None

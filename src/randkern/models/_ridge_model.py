@@ -80,15 +80,13 @@ class RidgeModel(FeatureModel, ABC):
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
-            with their targets and weights; rows on several devices as
-            :class:`~randkern.DeviceRows`, and rows on the host to be processed on a
+            with their targets and weights, and rows on the host to be processed on a
             device as :class:`~randkern.DeviceBlocks`.
         y : array of shape (n,) or (n, n_targets)
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' squared errors: 1 each by default. Intervals and
-            probabilities depend on their ratios alone: a row of weight 2 counts as two
-            copies of it, which are left out together.
+            probabilities depend on their ratios alone.
         target : str, optional
             The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """

@@ -78,16 +78,22 @@ def combined(features: FeatureMatrix, factors: Array) -> Any:
     return out
 
 
-def scores_of(features: FeatureMatrix, weights: Array) -> tuple[Any, float]:
-    """Return w·z of all rows, (n, k), for weights (k, width), and the largest ‖z‖."""
-    ops = ops_of(weights)
-    scores = ops.float64_zeros((features.n_rows, len(weights)), weights)
+def scores_of(features: FeatureMatrix, weights: Array) -> Any:
+    """Return w·z of all rows, (n, k), for weights (k, width)."""
+    scores = ops_of(weights).float64_zeros((features.n_rows, len(weights)), weights)
+    for block in features.blocks():
+        scores[block.rows] = products(block.values, weights)
+    return scores
+
+
+def longest_row(features: FeatureMatrix) -> float:
+    """Return the largest ‖z‖."""
+    ops = ops_of(features.like)
     square = 0.0
     for block in features.blocks():
         Z = block.values
-        scores[block.rows] = products(Z, weights)
         square = max(square, ops.largest_or_zero(ops.algebra.column_products(Z.T, Z.T)))
-    return scores, square**0.5
+    return square**0.5
 
 
 class FeatureMatrix:
@@ -282,7 +288,7 @@ class FeatureMatrix:
         return self.rows.map(
             FeatureMatrix,
             self.plan,
-            self.rows.cache_share(self.cache_bytes),
+            0,  # workers cache rows, and no features
             self.precise,
             False,  # in 16 bits
             # Workers may compute on devices, where other block sizes are best.

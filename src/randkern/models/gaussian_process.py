@@ -338,7 +338,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
             with their targets and weights; Dask collections are summed on their
-            workers, and :class:`~randkern.DeviceRows` on their devices.
+            workers.
         y : array of shape (n,) or (n, n_targets)
             Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional

@@ -182,8 +182,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
-            with their labels and weights; Dask collections are summed on their workers,
-            and :class:`~randkern.DeviceRows` on their devices.
+            with their labels and weights; Dask collections are summed on their workers.
         y : array of shape (n,)
             Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional

@@ -4,8 +4,8 @@ With the hat matrix H of a fit, the residual of row i in a fit without it is
 
 e_i = (y_i − ŷ_i)/(1 − H_ii)
 
-for the same features or kernel. Copies of a row are left out together, as one row with
-the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
+for the same features or kernel. Copies of a row in the sample are left out together, as
+one row with the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
 
 Direct solvers give H_ii. For others it is estimated from fits to probes, random signs
 at sampled rows and 0 elsewhere: the fit to a probe v has the value
@@ -23,7 +23,6 @@ import numpy as np
 
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.fingerprint import row_hashes
 from randkern.data.training_data import ArrayRows, TrainingData
 
 # Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
@@ -34,8 +33,6 @@ _PROBE_VARIANCE = 0.05
 _MAX_PROBES = 8
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
-# Rows whose hashes are computed at a time.
-_HASHED_ROWS = 65_536
 # No residual is raised more than this many times the mean factor.
 _MAX_RAISE = 10.0
 
@@ -72,33 +69,26 @@ def sample_left_out(
     labelled rows add up to the share of each class in all rows.
     """
     if rows.in_memory:
-        all_rows = rows.as_arrays()
-        ops = ops_of(all_rows.Y)
-        weight = np.ones(rows.n_rows)
-        if all_rows.weight is not None:
-            largest = ops.largest_or_zero(all_rows.weight) or 1.0
-            weight = ops.to_host(all_rows.weight / largest)
-        classes = np.zeros(rows.n_rows, dtype=np.int64)
-        if labelled:
-            classes = ops.to_host(_classes_of(all_rows.Y))
-        total = _with_copies(all_rows, weight)
-        numbers, factors = _balanced(total, classes, generator)
-        sample = all_rows.take(numbers)
-        copies = total[numbers] / weight[numbers]
-        weight = total[numbers] * factors
+        numbers, factors = _drawn(rows.as_arrays(), labelled, generator)
     else:
         n = min(rows.n_rows, MAX_LEFT_OUT)
         numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
-        sample = rows.take(numbers)
-        weight = np.ones(n)
-        if sample.weight is not None:
-            weight = ops_of(sample.Y).to_host(sample.weight)
-            used = np.flatnonzero(weight)
-            numbers = numbers[used]
-            sample = sample.take(used)
-            weight = weight[used]
-            weight = weight / weight.max(initial=np.finfo(float).tiny)
-        copies = np.ones(len(numbers))  # a single block does not show copies
+        factors = np.ones(n)
+    sample = rows.take(numbers)
+    own = np.ones(len(numbers))
+    if sample.weight is not None:
+        own = ops_of(sample.Y).to_host(sample.weight)
+        own = own / own.max(initial=np.finfo(float).tiny)
+    # The first of each set of copies, with the weights of all.
+    used = np.flatnonzero(own)
+    hashes = _hashes(sample)[used]
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    total = np.bincount(group, own[used])[order]
+    weight = np.bincount(group, (own * factors)[used])[order]
+    kept = used[first[order]]
+    copies = total / own[kept]
+    numbers, sample = numbers[kept], sample.take(kept)
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2
@@ -158,21 +148,26 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
 
 
 def _hashes(rows: ArrayRows) -> np.ndarray:
-    blocks = rows.blocks(_HASHED_ROWS)
-    return np.concatenate([row_hashes(block.X, block.Y) for block in blocks])
+    """Return hashes of rows with their targets, which are equal for equal rows."""
+    raw = np.random.PCG64(0).random_raw(rows.X.shape[1] + rows.n_targets)
+    odd = (raw | np.uint64(1)).view(np.int64)
+    of_rows, of_targets = np.split(odd, [rows.X.shape[1]])
+    ops = ops_of(rows.X)
+    return ops.row_hashes(rows.X, of_rows) + ops.row_hashes(rows.Y, of_targets)
 
 
-def _with_copies(rows: ArrayRows, weight: np.ndarray) -> np.ndarray:
-    """Return the sum of the weights of the copies of a row, at the first of them.
-
-    It is 0 at the others. Copies have equal entries and targets.
-    """
-    used = np.flatnonzero(weight > 0)
-    hashes = _hashes(rows)[used]
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    total = np.zeros(len(weight))
-    total[used[first]] = np.bincount(group, weight[used])
-    return total
+def _drawn(
+    rows: ArrayRows, labelled: bool, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ascending numbers of rows in memory, and 1/probability of each."""
+    ops = ops_of(rows.Y)
+    weight = np.ones(rows.n_rows)
+    if rows.weight is not None:
+        weight = ops.to_host(rows.weight / (ops.largest_or_zero(rows.weight) or 1.0))
+    classes = np.zeros(rows.n_rows, dtype=np.int64)
+    if labelled:
+        classes = ops.to_host(_classes_of(rows.Y))
+    return _balanced(weight, classes, generator)
 
 
 def _classes_of(Y: Array) -> Any:

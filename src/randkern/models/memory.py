@@ -256,17 +256,19 @@ def feature_cache_bytes(
     per_row: int,
     per_feature: int,
     n_squares: int = 3,
+    beside: int = 0,
 ) -> tuple[int, int]:
     """Return the memory for cached features, and the rest.
 
-    `per_row` and `per_feature` are the bytes that the solver needs for each. Half of
-    what they leave is for cached features, so that a block of features being computed
-    fits in the other half. The exact kernel takes `n_squares` matrices of n rows.
-    Raises if there is no room for them, or for a few rows of features at a time.
+    `per_row` and `per_feature` are the bytes that the solver needs for each, and
+    `beside` those of its matrices. Half of what they leave is for cached features, so
+    that a block of features being computed fits in the other half. The exact kernel
+    takes `n_squares` matrices of n rows. Raises if there is no room for them, or for a
+    few rows of features at a time.
     """
     if plan is None:
         check_memory(
-            8 * n_squares * n**2,
+            8 * n_squares * n**2 + beside,
             limit,
             f"the exact {n} x {n} Gram matrix (n_components=None) and its factor",
             "Use random features (for instance n_components=10_000)",
@@ -275,7 +277,7 @@ def feature_cache_bytes(
         return limit // 2, limit - 2 * 8 * n**2
     width = plan.n_components
     # With a column of ones the factor of landmarks is copied.
-    state = per_row * n + per_feature * width + plan.stored_bytes(8)
+    state = per_row * n + per_feature * width + plan.stored_bytes(8) + beside
     if plan.triangle is not None:
         state += 8 * width**2
     # A block of features being computed, and the rows in use.
@@ -298,18 +300,6 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
     They are summed over blocks of rows, and factorised; tensors not in place.
     """
     return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
-
-
-def tube_bytes(plan: Plan, n: int, like: Any) -> int:
-    """Return the memory of coordinate descent on all features, for regression.
-
-    The features are computed in float64, like `like`, in blocks of rows, beside the
-    cached ones.
-    """
-    D = plan.n_components
-    block = min(n, feature_block_sizes(D, like)[0])
-    computing = max(8 * block * D, computing_bytes(plan, block, 8))
-    return 8 * (n + block) * D + computing + plan.stored_bytes(8) + 240 * n
 
 
 def newton_bytes(n: int, width: int) -> int:

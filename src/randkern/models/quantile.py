@@ -10,24 +10,24 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
+from sklearn.exceptions import ConvergenceWarning
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval
-from randkern._validation import is_tensor
 from randkern._warnings import warn
 from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._margin_intercept import (
-    InterceptSolution,
-    best_intercept,
-    solve_with_intercept,
+from randkern.models._margin import (
+    Margins,
+    Solution,
+    check_costs,
+    weighted_quantile,
 )
-from randkern.models._margin_newton import check_costs
+from randkern.models._margin_model import check_single_target
+from randkern.models._margin_newton import solve_by_newton
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -76,7 +76,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
     validation_fraction : float, default=0.2
         Proportion of rows set aside with ``conformal=True``.
     tol : float, default=1e-4
-        Stop at this duality gap, relative to the objective.
+        Stop at this duality gap, relative to the objective, in which no loss counts as
+        more than a few times those of most targets for a constant.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -221,12 +222,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         report.begin(None)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
-        if is_tensor(rows.like):
-            raise ValueError(
-                "KernelQuantileRegressor is fitted on the CPU, got tensors; pass "
-                "tensor.numpy(force=True)."
-            )
-        self._check_one_target()
+        check_single_target(self, rows)
         features = self._matrix_within_limit(rows)
         Y, weight = rows.targets()
         set_aside = self._set_aside(weight, stream)
@@ -255,32 +251,17 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
             coef = weights[:, : features.n_components - 1]
             self.coef_ = self._as_coef(coef.T)
 
-    def _check_one_target(self) -> None:
-        """Raise if there are several targets; warn of a column."""
-        if (self._n_outputs or 1) > 1:
-            raise ValueError(
-                "KernelQuantileRegressor supports a single target, got "
-                f"{self._n_outputs}; fit one model per target."
-            )
-        if self._n_outputs is not None:
-            warn(
-                "A column-vector y was passed when a 1d array was expected; pass "
-                "y.ravel().",
-                DataConversionWarning,
-            )
-
     def _matrix_within_limit(self, rows: TrainingData) -> FeatureMatrix:
         """Return the features with a column of ones; raise if memory is short."""
         n = rows.n_rows
-        cache_bytes, spare = feature_cache_bytes(
-            self.plan_, n, self._memory_for(rows), 64, 64
-        )
         width = n if self.plan_ is None else self.plan_.n_components
-        check_memory(
-            newton_bytes(n, width),
-            spare,
-            f"Newton's method on {width} features",
-            "Use fewer components",
+        cache_bytes, _ = feature_cache_bytes(
+            self.plan_,
+            n,
+            self._memory_for(rows),
+            96,
+            64,
+            beside=newton_bytes(n, width),
         )
         return self._feature_matrix(rows, cache_bytes, precise=True, constant=True)
 
@@ -308,30 +289,29 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (k, width) and intercepts (k,) of all quantiles."""
         check_costs(weight / self.alpha, "sample_weight / alpha", "raise alpha")
-        used = weight > 0
-        center = best_intercept(y[used], -weight[used], weight[used])  # the median
-        deviation = abs(y[used] - center)
+        center = weighted_quantile(y, weight, 0.5)
+        deviation = abs(y - center) * (weight > 0)
         size = float(deviation.max()) or 1.0
-        unit = size * float(np.average(deviation / size, weights=weight[used])) or 1.0
-        solutions: list[InterceptSolution] = []
+        unit = size * float(np.average(deviation / size, weights=weight)) or 1.0
+        targets = (y[:, None] - center) / unit
+        costs = weight[:, None] / self.alpha
+        solutions: list[Solution] = []
         start = None
+        self.n_iter_ = 0
         for quantile in self.quantiles_:
-            upper = quantile / self.alpha * weight
-            lower = (quantile - 1) / self.alpha * weight
-            solution = solve_with_intercept(
-                features,
-                (y - center) / unit,
-                lower,
-                upper,
+            upper = quantile * costs
+            problem = Margins(features, targets, (quantile - 1) * costs, upper)
+            fit = solve_by_newton(
+                problem,
                 self.tol,
-                start=None if start is None else start + upper,
-                first_weight=_WEIGHT * float((upper - lower).max()),
+                start=None if start is None else start + upper[:, 0],
+                first_weight=_WEIGHT * float(costs.max()),
             )
             # Rows above this quantile, and below it, are mostly so for the next one.
-            start = solution.alpha - upper
-            solutions.append(solution)
-        self.duality_gap_ = np.array([solution.gap for solution in solutions])
-        self.n_iter_ = max(solution.n_steps for solution in solutions)
+            start = fit.alpha - upper[:, 0]
+            solutions.append(fit.solution)
+            self.n_iter_ = max(self.n_iter_, fit.n_steps)
+        self.duality_gap_ = np.concatenate([fit.gap for fit in solutions])
         if self.duality_gap_.max() > self.tol:
             warn(
                 f"the duality gap is {self.duality_gap_.max():.2g} of the objective, "
@@ -339,10 +319,9 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
                 "alpha or tol.",
                 ConvergenceWarning,
             )
-        weights = unit * np.stack([solution.weights for solution in solutions])
-        return weights, center + unit * np.array(
-            [solution.intercept for solution in solutions]
-        )
+        weights = unit * np.concatenate([fit.weights for fit in solutions])
+        intercepts = np.concatenate([fit.intercept for fit in solutions])
+        return weights, center + unit * intercepts
 
     def _shifts(self, rows: ArrayRows, intercept: np.ndarray) -> np.ndarray:
         """Return the conformal shifts (k,) from rows that were set aside."""

@@ -5,57 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
 
 from randkern._fitting import all_or_nothing, forget, remember
-from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, Options, StrOptions, safe_indexing
 from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
 from randkern.kernels import Kernel
-from randkern.models._feature_model import FeatureModel
 from randkern.models._hard_margin import separate
-from randkern.models._libsvm import ExactMargin, fit_margin
-from randkern.models._svm_dual import SVMDual
+from randkern.models._margin import Solution, bounds_of_signs
+from randkern.models._margin_model import MarginModel
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import FeatureMatrix
-from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 _FOLDS = 5
 
 
-class _Margins(NamedTuple):
-    """One margin per column of signs: y_i α_i (n, k), intercepts, ‖w‖² and weights.
-
-    There are no weights, (k, width), if the exact Gram matrix was not factorised.
-    """
-
-    dual: Any
-    intercept: Any
-    squares: Any
-    weights: Any = None
-
-
-def _squares(weights: Any) -> Any:
-    """Return ‖w‖² of weights (k, width)."""
-    return ops_of(weights).algebra.column_products(weights.T, weights.T)
-
-
-def _margins_of(dual: SVMDual) -> _Margins:
-    """Return the solution of duals."""
-    weights = dual.weights_of_features
-    intercept = dual.intercept if dual.has_intercept else 0.0
-    return _Margins(dual.alpha * dual.signs, intercept, _squares(weights), weights)
-
-
-class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
+class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
     """Support vector classification on random features, or on the exact kernel.
 
     For each class against the rest (once for two classes), with signs y_i and rows
@@ -68,9 +40,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     intercept is solved by LIBSVM. All else is solved in the dual to a duality gap of
     `tol`: for finite C by coordinate descent (and the method of multipliers if C is so
     large that descent is slow), for infinite C by the point of minimum norm of a convex
-    hull, on the host. Tensors use the method of multipliers for finite C.
-    Features that do not fit `memory_limit` are recomputed in every pass over the
-    rows, and those of a working set of rows are cached.
+    hull, on the host. Tensors use the method of multipliers for finite C. Features that
+    do not fit `memory_limit` are recomputed in every pass over the rows, and those of a
+    working set of rows are cached.
 
     Parameters
     ----------
@@ -148,11 +120,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     within their bounds, and `n_iter_` counts steps. `max_iter` is then ignored, and
     features are float64.
 
-    For float64 rows with features in memory, and at most 1,000 dual variables within
-    their bounds, these are finally solved for directly: the optimum is then exact to
-    rounding, whatever `tol`. Features of float32 rows are recomputed in float64 for the
-    hard margin, and, if they fit in memory, when rounding errors leave a gap above
-    `tol`; a warning is issued if the final gap is larger.
+    Features of float32 rows are recomputed in float64 for the hard margin, and, if they
+    fit in memory, when rounding errors leave a gap above `tol`; a warning is issued if
+    the final gap is larger.
 
     References
     ----------
@@ -171,7 +141,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **FeatureModel._parameter_constraints,
+        **MarginModel._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), Options(Real, {math.inf})],
         "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -264,49 +234,21 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report.end()
         return self
 
-    def _solve(self, rows: Any, order: Stream, report: FitReport) -> _Margins:
+    def _solve(self, rows: Any, order: Stream, report: FitReport) -> Solution:
         """Return the margins of a fit; what it caches is released."""
-        k = rows.n_targets
-        limit = self._memory_for(rows)
-        cache_bytes, spare = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k
-        )
         signs, weight = rows.targets()
-        is_hard = math.isinf(self.C)
-        upper = weight if is_hard else self.C * weight
-        if is_tensor(signs) and not is_hard:
-            n = rows.n_rows
-            width = n if self.plan_ is None else self.plan_.n_components
-            check_memory(
-                newton_bytes(n, width),
-                spare,
-                f"Newton's method on {width} features",
-                "Use fewer components",
-            )
-        with_intercept = self.fit_intercept and not is_hard
-        if self.plan_ is None and with_intercept and not is_tensor(signs):
-            return self._fit_exact(rows.as_arrays().X, signs, upper, report)
-        precise = is_hard or is_tensor(signs)
-        features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
-        if is_hard:
-            return self._fit_hard(features, signs, weight, order, report)
-        dual = SVMDual(
-            features,
+        if math.isinf(self.C):
+            return self._fit_hard(rows, signs, weight, order, report)
+        lower, upper = bounds_of_signs(signs, self.C * weight)
+        return self._fit_margins(
+            rows,
             signs,
+            lower,
             upper,
-            cache_bytes=cache_bytes,
-            spare_bytes=spare,
-            has_intercept=with_intercept,
-        )
-        dual.solve(
-            self.tol,
-            self.max_iter,
             order,
-            lambda number: report.step(number, _margins_of(dual)),
+            report,
+            has_intercept=self.fit_intercept,
         )
-        self.duality_gap_ = dual.gap
-        self.n_iter_ = dual.n_rounds
-        return _margins_of(dual)
 
     @property
     def _calibrates(self) -> bool:
@@ -359,14 +301,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         return temperature_of(decisions, rows.Y > 0, rows.weight)
 
     def _fit_hard(
-        self,
-        features: FeatureMatrix,
-        signs: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
-        report: FitReport,
-    ) -> _Margins:
+        self, rows: Any, signs: Any, weight: Any, stream: Stream, report: FitReport
+    ) -> Solution:
         """Separate each class from the rest."""
+        cache_bytes, _ = self._cache_bytes(rows, by_newton=False)
+        features = self._feature_matrix(rows, cache_bytes, precise=True)
         ops = ops_of(signs)
         solutions = []
         columns = ops.to_host(signs).T
@@ -378,45 +317,28 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             solutions.append(separate(features, column, usable, stream.child(t), name))
             report.step(t + 1, None, "class")
         weights, alpha, gaps = zip(*solutions, strict=True)
-        self.duality_gap_ = ops.float64_like(np.array(gaps), signs)
         self.n_iter_ = 1
         weights = ops.float64_like(np.stack(weights), signs)
         signed = ops.float64_like(np.stack(alpha, axis=1), signs) * signs
-        return _Margins(signed, 0.0, _squares(weights), weights)
+        squares = ops.algebra.column_products(weights.T, weights.T)
+        gaps = ops.float64_like(np.array(gaps), signs)
+        return Solution(signed, weights, 0.0 * squares, squares, gaps)
 
-    def _fit_exact(
-        self, X: Any, signs: np.ndarray, upper: np.ndarray, report: FitReport
-    ) -> _Margins:
-        """Fit each class against the rest on the exact Gram matrix."""
-        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
-        columns: list[ExactMargin] = []
-        for t, y in enumerate(signs.T):
-            columns.append(fit_margin(gram, y, upper, self.tol, int(self.max_iter)))
-            done = t + 1 == signs.shape[1]
-            if report.step(t + 1, None, "class") and not done:
-                empty = ExactMargin(0 * y, 0.0, 0.0, 1.0, 0)
-                columns += [empty] * (signs.shape[1] - t - 1)
-                break
-        self.duality_gap_ = np.array([column.gap for column in columns])
-        self.n_iter_ = max(column.n_iter for column in columns)
-        return _Margins(
-            np.stack([column.dual for column in columns], axis=1),
-            np.array([column.intercept for column in columns]),
-            np.array([column.square for column in columns]),
-        )
-
-    def _fitted_attributes(self, rows: Any, margins: _Margins) -> dict[str, Any]:
+    def _fitted_attributes(self, rows: Any, margins: Solution) -> dict[str, Any]:
         """Return the fitted attributes for weights and dual variables."""
-        signed = margins.dual
+        signed = margins.alpha
         ops = ops_of(signed)
         support = ops.flatnonzero((signed != 0).any(axis=1))
         with np.errstate(divide="ignore"):
             margin = 1.0 / margins.squares**0.5
-        intercept = margins.intercept
-        if not isinstance(intercept, float) and not self._many_targets:
+        intercept: Any = margins.intercept
+        if not self.fit_intercept or math.isinf(self.C):
+            intercept = 0.0
+        elif not self._many_targets:
             intercept = float(intercept[0])
         fitted = {
             "intercept_": intercept,
+            "duality_gap_": margins.gap,
             "margin_": margin,
             "support_": support,
             "support_coef_": self._drop_single_target(signed[support]),

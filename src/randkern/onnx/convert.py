@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
 from randkern import features as transformers
@@ -268,7 +268,7 @@ def _set_types(operator: Any) -> None:
 
 def _width(model: Any) -> int:
     """Return the number of output columns of a regressor or transformer."""
-    if not is_regressor(model):
+    if hasattr(model, "transform"):
         return len(model.get_feature_names_out())
     if isinstance(model, TabularRegressor):
         return model.model_.members[0].n_targets
@@ -375,7 +375,7 @@ def _values(model: Any, X: Traced) -> Any:
     """Return the values (n, k) of a regressor, transformer or decision function."""
     if isinstance(model, LocalRegressor):
         return _blended(model, X, lambda cell: _values(model.estimators_[cell], X))
-    weights, constant, plan, kernel, rows = weighted_sum(model)
+    weights, constant, plan, kernel, rows, sorts = weighted_sum(model)
     if plan is not None:
         X = features(plan, X)
     elif kernel is not None:
@@ -383,7 +383,8 @@ def _values(model: Any, X: Traced) -> Any:
     if weights is None:
         return X
     values = X @ weights.reshape(len(weights), -1)
-    return values if constant is None else values + np.atleast_1d(constant)
+    values = values if constant is None else values + np.atleast_1d(constant)
+    return values.sorted(axis=1) if sorts else values
 
 
 def _blended(model: Any, X: Traced, values_of: Callable[[int], Any]) -> Any:

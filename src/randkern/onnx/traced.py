@@ -68,7 +68,7 @@ class Graph:
         return f"{self._prefix}_{kind}_{next(self._numbers)}"
 
     def _add_node(
-        self, operator: str, inputs: list[str], output: str, **attributes: Any
+        self, operator: str, inputs: list[str], *outputs: str, **attributes: Any
     ) -> None:
         """Add an operator of the standard domain to the nodes of the container."""
         newest = self._container.target_opset_any_domain("")
@@ -76,7 +76,7 @@ class Graph:
         self._container.node_domain_version_pair_sets.add(("", version))
         # Operators have the names of their outputs.
         node = self._onnx.helper.make_node(
-            operator, inputs, [output], output, **attributes
+            operator, inputs, outputs, outputs[0], **attributes
         )
         self._container.nodes.append(node)
 
@@ -96,11 +96,17 @@ class Graph:
         return values.name
 
     def apply(
-        self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
+        self,
+        operator: str,
+        example: np.ndarray,
+        *inputs: Any,
+        n_outputs: int = 1,
+        **attributes: Any,
     ) -> Traced:
-        """Add an operator and return its result, with the example `example`."""
-        name = self._new_name(operator.lower())
-        self._add_node(operator, [self._name(x) for x in inputs], name, **attributes)
+        """Add an operator and return its first result, with the example `example`."""
+        name, *others = (self._new_name(operator.lower()) for _ in range(n_outputs))
+        names = [self._name(x) for x in inputs]
+        self._add_node(operator, names, name, *others, **attributes)
         return Traced(self, name, np.asarray(example))
 
     def output(self, values: Traced, name: str) -> None:
@@ -281,6 +287,13 @@ class Traced(NDArrayOperatorsMixin):
         example = self.example.argmax(axis=axis)
         return self.graph.apply("ArgMax", example, self, axis=axis, keepdims=0)
 
+    def sorted(self, axis: int) -> Traced:
+        """Return the entries along an axis in ascending order."""
+        example = np.sort(self.example, axis=axis)
+        count = np.array([example.shape[axis]])
+        options = {"axis": axis, "largest": 0, "n_outputs": 2}
+        return self.graph.apply("TopK", example, self, count, **options)
+
 
 class ComplexPair:
     """A complex array as its real and imaginary parts."""
@@ -425,6 +438,11 @@ def _relu(rho: Any) -> Any:
     return (root + (math.pi - np.arccos(rho)) * rho) * (1 / math.pi)
 
 
+def _step(rho: Any) -> Any:
+    """Return the dual activation of a step."""
+    return 1.0 - np.arccos(rho.clip(-1.0, 1.0)) / math.pi
+
+
 def _normal_probability(values: Any) -> Any:
     """Return the normal distribution function, to about 1e-13."""
     values = values.clip(min=-_FARTHEST, max=_FARTHEST)
@@ -534,7 +552,9 @@ class TracedOps(ArrayOps):
         column_products=lambda a, b: (a * b).sum(axis=0),
     )
     duals = _Named(
-        relu=_relu, power_series=lambda series, rho, owner: polynomial(series, rho)
+        relu=_relu,
+        step=_step,
+        power_series=lambda series, rho, owner: polynomial(series, rho),
     )
     hadamard = SimpleNamespace(StructuredRows=_StructuredRows)
 

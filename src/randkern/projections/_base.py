@@ -97,9 +97,6 @@ class Distribution:
     is_complex: ClassVar[bool] = False
     part_scale: ClassVar[float] = 1.0
     rotation_invariant: ClassVar[bool] = False
-    #: Whether rows are the entries themselves, so that products may generate them
-    #: on the fly.
-    multiplies_generated: ClassVar[bool] = False
 
     mixing: Mixing | None = None
 
@@ -158,7 +155,6 @@ class NormalDistribution(Distribution):
 
     name = "normal"
     rotation_invariant = True
-    multiplies_generated = True
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
         return ndtri(points)
@@ -188,7 +184,6 @@ class SphereDistribution(NormalDistribution):
     """Uniform on the sphere of radius √d."""
 
     name = "sphere"
-    multiplies_generated = False
 
     def transform(self, rows: Any) -> Any:
         norms = ops_of(rows).float64_squared_norms(rows)[:, None] ** 0.5

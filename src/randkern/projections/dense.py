@@ -86,19 +86,6 @@ class Streamed(Dense):
             parts = self.rows(start + draws.start, start + draws.stop, X)
             yield draws, tuple(ops_of(X).asarray(part, X) for part in parts)
 
-    def _generated(self, X: Rows, start: int, stop: int) -> Any:
-        """Return the projection by a product that generates entries on the fly.
-
-        None if the backend has no such product.
-        """
-        if not self.distribution.multiplies_generated:
-            return None
-        scale = self.distribution.part_scale
-        parts = ops_of(X).generated_products(X, self._keys, start, stop, scale)
-        if parts is None or self.distribution.is_complex:
-            return parts
-        return self._mixed(parts[0], start, stop, X)
-
     def project(self, X: Rows, start: int, stop: int) -> Array:
         return self._products(X, start, stop, _product)
 
@@ -112,9 +99,6 @@ class Streamed(Dense):
     def _products(
         self, X: Rows, start: int, stop: int, product: Callable[[Rows, Any], Any]
     ) -> Any:
-        generated = self._generated(X, start, stop)
-        if generated is not None:
-            return generated
         ops = ops_of(X)
         shape = (X.shape[0], stop - start)
         out = tuple(ops.empty(shape, X) for _ in self._keys)
@@ -126,9 +110,6 @@ class Streamed(Dense):
     def _tiles(
         self, X: Rows, inputs: InputMap, start: int, stop: int
     ) -> Iterator[tuple[slice, slice, Any]]:
-        if self._generated(X[:0], start, start) is not None:
-            yield from super()._tiles(X, inputs, start, stop)
-            return
         # Draws in the outer loop: each tile of the matrix is drawn once.
         blocks = list(row_blocks(X.shape[0], ops_of(X).tile_rows(X)))
         only = inputs.apply(X) if len(blocks) == 1 else None

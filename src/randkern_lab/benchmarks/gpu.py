@@ -1,7 +1,7 @@
 """Tensors on a GPU: seconds, joules, and shares of the device's bounds.
 
-``features`` compares fused structured features with the bound of writing them and with
-plain PyTorch; ``product`` compares the projection that is never stored with
+``features`` compares features with the bound of writing them and with RBFSampler's
+steps in PyTorch; ``product`` compares the projection that is never stored with
 ``torch.matmul``; ``ridge`` times a fit to generated rows of ten classes. For seconds
 and joules against the number of features, see ``randkern reproduce projection-cost``.
 Without a GPU nothing is measured, and the results say why (``ran``, ``reason``).
@@ -276,7 +276,7 @@ class OnGPU(Experiment):
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return a description of the device and of its energy counter."""
         ran = self.reason is None
-        versions = versions_of(("torch", "triton", "nvidia-ml-py"))
+        versions = versions_of(("torch", "nvidia-ml-py"))
         return {
             "ran": ran,
             "reason": self.reason,
@@ -289,9 +289,6 @@ class OnGPU(Experiment):
     def _described(self) -> dict[str, Any]:
         if not self.on_gpu:
             return {"name": "cpu"}
-        from randkern.backend.torch_kernels import fused_kernels
-
-        kernels = fused_kernels()
         properties = self.torch.cuda.get_device_properties(self.device)
         return {
             "name": properties.name,
@@ -300,7 +297,6 @@ class OnGPU(Experiment):
             "capability": f"{properties.major}.{properties.minor}",
             "cuda": self.torch.version.cuda,
             "matmul_precision": self.torch.get_float32_matmul_precision(),
-            "streamed_precision": kernels and kernels.product_precision(self.device),
         }
 
     @classmethod

@@ -1,0 +1,107 @@
+"""What support vector machines for classification and regression share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.exceptions import DataConversionWarning
+
+from randkern._random import Stream
+from randkern._validation import is_tensor
+from randkern._warnings import warn
+from randkern.backend.namespace import ops_of
+from randkern.data.training_data import TrainingData
+from randkern.models._feature_model import FeatureModel
+from randkern.models._libsvm import solve_by_libsvm
+from randkern.models._margin import Margins, Solution
+from randkern.models._margin_descent import solve_by_descent
+from randkern.models._margin_newton import solve_columns_by_newton
+from randkern.models.callbacks import FitReport
+from randkern.models.memory import feature_cache_bytes, newton_bytes
+
+
+def check_single_target(model: Any, rows: TrainingData) -> None:
+    """Raise if there are several targets, or if they are tensors; warn of a column."""
+    name = type(model).__name__
+    if is_tensor(rows.like):
+        raise ValueError(
+            f"{name} is fitted on the CPU, got tensors; pass tensor.numpy(force=True)."
+        )
+    if (model._n_outputs or 1) > 1:
+        raise ValueError(
+            f"{name} supports a single target, got {model._n_outputs}; fit one model "
+            "per target, for instance by sklearn.multioutput.MultiOutputRegressor."
+        )
+    if model._n_outputs is not None:
+        warn(
+            "A column-vector y was passed when a 1d array was expected; pass "
+            "y.ravel().",
+            DataConversionWarning,
+        )
+        model._n_outputs = None
+
+
+class MarginModel(FeatureModel):
+    """A model that is fitted by margins."""
+
+    tol: float
+    max_iter: int
+    n_iter_: int
+
+    def _fit_margins(
+        self,
+        rows: Any,
+        targets: Any,
+        lower: Any,
+        upper: Any,
+        stream: Stream,
+        report: FitReport,
+        *,
+        tube: float = 0.0,
+        has_intercept: bool = True,
+    ) -> Solution:
+        """Return the solution for targets and bounds (n, k).
+
+        The exact kernel with an intercept is for LIBSVM, tensors for Newton's method,
+        all else for coordinate descent.
+        """
+        cache_bytes, spare_bytes = self._cache_bytes(rows, is_tensor(targets))
+        options: dict[str, Any] = {"tube": tube, "has_intercept": has_intercept}
+        if self.plan_ is None and has_intercept and not is_tensor(targets):
+            X = rows.as_arrays().X
+            gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+            problem = Margins(None, targets, lower, upper, **options)
+            solution, self.n_iter_ = solve_by_libsvm(
+                gram, problem, self.tol, int(self.max_iter), report
+            )
+            return solution
+        features = self._feature_matrix(
+            rows, cache_bytes, is_tensor(targets), has_intercept
+        )
+        problem = Margins(features, targets, lower, upper, **options)
+        if is_tensor(targets):
+            solution, self.n_iter_ = solve_columns_by_newton(problem, self.tol, report)
+        else:
+            solution, self.n_iter_ = solve_by_descent(
+                problem,
+                self.tol,
+                int(self.max_iter),
+                stream,
+                cache_bytes=cache_bytes,
+                spare_bytes=spare_bytes,
+                report=report,
+            )
+        return solution
+
+    def _cache_bytes(self, rows: Any, by_newton: bool) -> tuple[int, int]:
+        """Return the memory for features, and the rest; raise if it is too little."""
+        n, k = rows.n_rows, rows.n_targets
+        width = n if self.plan_ is None else self.plan_.n_components
+        return feature_cache_bytes(
+            self.plan_,
+            n,
+            self._memory_for(rows),
+            16 + 72 * k,
+            16 * k,
+            beside=newton_bytes(n, width) if by_newton else 0,
+        )
