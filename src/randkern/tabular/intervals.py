@@ -260,7 +260,7 @@ class Intervals:
             sums = np.bincount(dependent.groups, weight)
             n_groups = float(sums.sum() ** 2 / (sums**2).sum())
         elif dependent is not None:
-            n_groups = _n_effective(own_sizes, dependent.codes)
+            n_groups = _n_effective(np.copysign(own_sizes, residuals), dependent.codes)
         return cls(
             own_sizes,
             weight if weighted else None,
@@ -318,21 +318,21 @@ class Intervals:
         return out
 
 
-def _n_effective(sizes: np.ndarray, codes: np.ndarray) -> float:
-    """Return how many independent rows tell as much of sizes as periods do, (n, k).
+def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
+    """Return how many independent rows tell as much as periods of residuals (n, k).
 
     With the correlation ρ of two rows of one period, of m rows on average, it is
     n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
     number if rows of a period are.
     """
-    n, codes = len(sizes), np.unique(codes, return_inverse=True)[1]
+    n, codes = len(residuals), np.unique(codes, return_inverse=True)[1]
     counts = np.bincount(codes)
     if len(counts) in (1, n):
         return float(n)
-    sums = np.stack([np.bincount(codes, size) for size in sizes.T], axis=1)
+    sums = np.stack([np.bincount(codes, each) for each in residuals.T], axis=1)
     means, m = sums / counts[:, None], n / len(counts)
-    within = float(((sizes - means[codes]) ** 2).sum()) / (n - len(counts))
-    between = float((counts[:, None] * (means - sizes.mean(axis=0)) ** 2).sum())
+    within = float(((residuals - means[codes]) ** 2).sum()) / (n - len(counts))
+    between = float((counts[:, None] * (means - residuals.mean(axis=0)) ** 2).sum())
     between /= len(counts) - 1
     total = between + (m - 1) * within
     correlation = min(max((between - within) / total, 0.0), 1.0) if total else 0.0
