@@ -116,8 +116,12 @@ def _fitted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit least squares to half of the rows; return these and their dual weights."""
     U, weight = effects.rows[trial.numbers][half], effects.weight[half]
+    gram = np.array(trial.kernel._gram(U, None))
+    folds = None if effects.folds is None else effects.folds.take(half)
+    if folds is not None:
+        folds.add_effect(gram)
     P, penalty = None, trial.alpha
     while P is None:  # rounding errors may need a larger penalty
-        P = inverse(np.array(trial.kernel._gram(U, None)), penalty / weight)
+        P = inverse(gram.copy(), penalty / weight)
         penalty *= 10.0
     return U, P @ effects.Y[half]

@@ -276,6 +276,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        if rows.folds is not None:
+            rows = replace(rows, folds=rows.folds.with_effect(Y))
+            split = replace(split, rows=rows)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = split.how == "factorise" and is_refitted(learning)

@@ -19,7 +19,7 @@ from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.work import Work, evaluation_seconds, largest
 
@@ -325,15 +325,6 @@ def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
     n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
     number if rows of a period are.
     """
-    n, codes = len(residuals), np.unique(codes, return_inverse=True)[1]
-    counts = np.bincount(codes)
-    if len(counts) in (1, n):
-        return float(n)
-    sums = np.stack([np.bincount(codes, each) for each in residuals.T], axis=1)
-    means, m = sums / counts[:, None], n / len(counts)
-    within = float(((residuals - means[codes]) ** 2).sum()) / (n - len(counts))
-    between = float((counts[:, None] * (means - residuals.mean(axis=0)) ** 2).sum())
-    between /= len(counts) - 1
-    total = between + (m - 1) * within
-    correlation = min(max((between - within) / total, 0.0), 1.0) if total else 0.0
-    return n / (1 + (m - 1) * correlation)
+    n = len(residuals)
+    m = n / len(np.unique(codes))
+    return n / (1 + (m - 1) * correlation_within(residuals, codes))

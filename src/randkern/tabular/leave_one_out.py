@@ -310,6 +310,8 @@ def leave_one_out(
     They are those of `predicted_rows`: all, but for the first period of time.
     """
     gram = np.array(kernel._gram(X, None))
+    if folds is not None:
+        folds.add_effect(gram)
     penalty = (alpha + least_penalty(gram.diagonal())) / weight
     out = left_out(gram, penalty, Y, folds)
     return None if out is None else out.residuals
@@ -448,6 +450,8 @@ class LeaveOneOut:
         hyper = self._at(theta)
         alpha = math.exp(theta[-1])
         gram = np.array(hyper.kernel._gram(self.X, None))
+        if self.folds is not None:
+            self.folds.add_effect(gram)
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
         try:
             value, M, E = self._criterion(gram, penalty)
