@@ -241,18 +241,12 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
 
 
-@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
-def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
+def test_numbers_of_json_lines_may_be_texts(fitted, tmp_path):
     rows = table().drop(columns="sold").astype(str)
     path, model = tmp_path / "rows.jsonl", fitted[0] / "out" / "model.skops"
     rows.to_json(path, orient="records", lines=True)
     found = run("predict", model, path)
     assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
-    rows.loc[7, "weight"] = "#"  # few rows: that many categories are not too many
-    rows.to_json(path, orient="records", lines=True)
-    refused = run(*command, path, "--target", "price", "--out", tmp_path)
-    assert refused.exit_code == 2
-    assert "'weight' is numeric except in 1 rows: row 7 holds" in refused.output
 
 
 def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkeypatch):
@@ -446,7 +440,7 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
             "row 5 holds '?' (the first row is 0); fix such rows, or pass --task",
         ),
         ("?", ("--task", "regression"), "row 5 holds '?'"),
-        (np.inf, (), "row 5 holds inf"),
+        (np.inf, (), "row 5 holds 'inf'"),
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "compare"])
@@ -523,15 +517,6 @@ def test_free_texts_are_left_out_of_a_comparison(tmp_path):
         "dropped columns of strings that rarely repeat: 'note' (250 diff"
         in result.output
     )
-
-
-def test_numbers_with_a_text_among_them_are_not_left_out(tmp_path):
-    frame = table(250).drop(columns="sold").astype({"weight": object})
-    frame.loc[5, "weight"] = "#"
-    frame.to_csv(tmp_path / "odd.csv", index=False)
-    result = run(*("fit", tmp_path / "odd.csv", "--target", "price", "--out", tmp_path))
-    assert result.exit_code == 2
-    assert "row 5 holds '#'" in result.output
 
 
 def test_few_rows_and_rare_classes(tmp_path):
@@ -717,15 +702,10 @@ def test_errors_of_cells_name_the_file(fitted, tmp_path):
     frame.loc[7, "weight"] = "heavy"
     bad = tmp_path / "bad.csv"
     frame.to_csv(bad, index=False)
-    fit_to = ("fit", bad, "--target", "price")
-    said = f"{bad}: column 'weight' holds numbers in the table"
-    for arguments, message in (
-        (fit_to, f"{bad}: column 'weight' is numeric except in 1 rows: row 7"),
-        (("predict", fitted[0] / "out" / "model.skops", bad), said),
-    ):
-        result = run(*arguments, *(("--out", tmp_path) if "fit" in arguments else ()))
-        assert result.exit_code == 2
-        assert message in result.output, result.output
+    result = run("predict", fitted[0] / "out" / "model.skops", bad)
+    assert result.exit_code == 2
+    assert f"{bad}: column 'weight' holds numbers in the table" in result.output
+    assert "row 7 holds 'heavy'" in result.output
 
 
 def test_booleans_may_be_missing_in_rows_to_predict(tmp_path):
@@ -749,7 +729,7 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+    assert process.returncode == console.PIPE_CLOSED
 
 
 def test_values_that_the_fit_has_not_seen_are_named(fitted, tmp_path):
@@ -785,10 +765,11 @@ def test_a_study_has_one_table(tmp_path):
     assert "--data 'digits', expected one of them" in result.output
 
 
-def test_a_target_of_names_warns(tmp_path):
+def test_a_target_of_names_is_refused(tmp_path):
     frame = table(30).assign(name=[f"name {i}" for i in range(30)])
     frame.to_csv(tmp_path / "names.csv", index=False)
-    named = tables.load(str(tmp_path / "names.csv"), "name", None)
-    assert "30 different ones in 30 rows are too many" in tables.described(named, None)
+    result = run("fit", tmp_path / "names.csv", "--target", "name")
+    assert result.exit_code == 2
+    assert "30 different texts in 30 rows" in result.output
     colours = tables.load(str(tmp_path / "names.csv"), "colour", None)
     assert tables.described(colours, None).endswith("because it holds text")

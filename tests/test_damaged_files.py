@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
@@ -308,4 +308,31 @@ def test_members_of_the_same_name_are_refused(path):
     with zipfile.ZipFile(path, "a") as packed, pytest.warns(UserWarning):
         packed.writestr("schema.json", members["schema.json"])
     with pytest.raises(ModelFileError, match="the same name"):
+        rk.load(path)
+
+
+def test_entries_of_no_width_are_refused(path):
+    """A few bytes could declare any number of them."""
+    kernel = rk.Gaussian(3.0)
+    kernel.table = np.arange(3.0)
+    rk.save(kernel, path)
+    with zipfile.ZipFile(path) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    name = next(name for name in members if name.endswith(".npy"))
+    header = str({"descr": "|S0", "fortran_order": False, "shape": (10**9,)})
+    header = f"{header:117}\n".encode("latin1")
+    members[name] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    path.write_bytes(without_checksums(archive(members)))
+    with pytest.raises(ModelFileError, match="entries of no width"):
+        rk.load(path)
+
+
+def test_arrays_of_pipelines_hold_no_more_than_is_written(path):
+    """NumPy takes a pipeline for a sequence of its steps."""
+    kernel = rk.Gaussian(3.0)
+    kernel.table = np.empty((1, 1), dtype=object)
+    step = make_pipeline(rk.RandomFeatures())
+    kernel.table[0, 0] = Pipeline([(f"step {k}", step) for k in range(10)])
+    rk.save(kernel, path)
+    with pytest.raises(ModelFileError, match="the same sequence twice"):
         rk.load(path)

@@ -4,7 +4,6 @@ import dataclasses
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -17,7 +16,6 @@ import pytest
 from sklearn import datasets as sklearn_datasets
 
 from randkern import TabularEncoder
-from randkern.data.dates import dates_as_days
 from randkern.datasets import (
     DATASET_NAMES,
     Dataset,
@@ -89,7 +87,7 @@ def test_unknown_name():
         load_dataset("MNIST")
     assert all(name in str(caught.value) for name in DATASET_NAMES)
     with pytest.raises(ValueError, match=r"ends in \.csv"):
-        load_dataset("table.xlsx", target="y")
+        load_dataset("table.doc", target="y")
 
 
 def test_target_and_task_that_do_not_apply():
@@ -240,7 +238,7 @@ def test_table_target_errors(frame, tmp_path):
         ("Sales,,\n,,\na,b,y\n1,2,3\n", r"names seem to be in line 3 \(a, b, y\)"),
         (
             "Sales\na,y\n1,2\n",
-            "line 2 has 2 fields, .*delete the lines above",
+            "line 2 has 2 fields, .*--skiprows N",
         ),
         ("a,y\n1,inf\n" + "".join(f"{i},{i}.5\n" for i in range(30)), "1 values .*inf"),
         ('a,y\n1,"2\n2,3\n', "cannot be read as a table|line 3|fields"),
@@ -327,7 +325,7 @@ def test_rows_without_a_target_are_left_out_with_a_warning(tmp_path):
     path.write_text("a,b,y\n" + "\n".join(rows))
     with (
         pytest.warns(UserWarning, match="left out"),
-        pytest.raises(DataFileError, match="row 30 holds inf"),
+        pytest.raises(DataFileError, match="row 30 holds 'inf'"),
     ):
         load_dataset(path, target="y")
 
@@ -357,13 +355,15 @@ def test_names_with_spaces_around_them_warn(tmp_path):
 
 
 def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
-    path = tmp_path / "c.xlsx"
+    path = tmp_path / "c.ods"
     path.write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"as CSV .*read_excel\('c.xlsx"):
+    with pytest.raises(ValueError, match=r"\.xlsx and \.xlsm are read; save it as"):
         load_dataset(path, target="y")
     path = tmp_path / "c.doc"
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"expected .csv, .tsv, .*\.zst\)$") as caught:
+    with pytest.raises(
+        ValueError, match=r"expected .csv, .tsv, .*\.zst\), or \.xlsx$"
+    ) as caught:
         load_dataset(path, target="y")
     assert len(str(caught.value)) < 180 + len(str(path))
 
@@ -389,20 +389,23 @@ def test_json_lines_are_read_as_csv(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("#", "'a' is numeric except in 1 rows: row 5 holds '#'"),
-        (True, "'a' is numeric except in 1 rows: row 5 holds 'True'"),
+        ("#", "'a' is numeric, except for '#' in 1 rows, read as missing"),
+        (True, "'a' is numeric, except for 'True' in 1 rows, read as missing"),
         ([1, 2], r"'a' \(object\): row 5 holds \[1, 2\]"),
     ],
 )
 @pytest.mark.parametrize("kind", [str, float])
-def test_odd_values_of_json_lines_are_named_by_their_row(
-    kind, value, message, tmp_path
-):
+def test_odd_values_of_json_lines_are_named(kind, value, message, tmp_path):
     rows = [{"a": kind(i / 7), "y": i % 2} for i in range(60)]
     rows[5]["a"] = value
     write_json_lines(tmp_path / "t.jsonl", rows)
-    with pytest.raises(ValueError, match=message):
-        without_free_texts(load_dataset(tmp_path / "t.jsonl", target="y"))
+    path = tmp_path / "t.jsonl"
+    if isinstance(value, list):
+        with pytest.raises(ValueError, match=message):
+            load_dataset(path, target="y")
+    else:
+        with pytest.warns(UserWarning, match=message):
+            load_dataset(path, target="y")
 
 
 def test_csv_formulas_stay_text(tmp_path):
@@ -443,7 +446,7 @@ def test_parquet_types(tmp_path):
         "small": "int8",
         "single": "float32",
         "group": "category",
-        "flag": "category",
+        "flag": "float64",
     }
     assert data.y_train.dtype == np.int64
     assert list(data.X_train["group"].cat.categories) == ["v", "u", "w"]
@@ -472,12 +475,6 @@ def test_dates_are_days(tmp_path):
         np.testing.assert_allclose(data.X_train["when"], days, rtol=1e-12)
     long = load_dataset(tmp_path / "dates.parquet", target="y").X_train["long"]
     np.testing.assert_allclose(long, days - 2, atol=1e-12)
-    for row in (0, 4):
-        odd = written.astype({"when": object})
-        odd.loc[row, "when"] = "soon"
-        odd.to_csv(tmp_path / "dates.csv", index=False)
-        with pytest.raises(DataFileError, match=f"in 1 rows: row {row} holds 'soon'"):
-            load_dataset(tmp_path / "dates.csv", target="y")
 
 
 @pytest.mark.parametrize(
@@ -499,24 +496,31 @@ def test_dates_that_nanoseconds_have_no_room_for(dtype):
         column = values.dt.tz_localize("UTC") if "UTC" in dtype else values
     days = [18262, 2932896, -719162, -1 if dtype in ("date", "arrow") else -0.5]
     table = pandas.DataFrame({"when": column})
-    np.testing.assert_array_equal(dates_as_days(table)["when"], days)
+    np.testing.assert_array_equal(days_of(table)[:4], days)
     if dtype not in ("text", "object", "date"):
         rows = TabularEncoder().fit(table)._read_numbers(table["when"], 0)
         np.testing.assert_array_equal(rows, days)
     column = column.mask([False, True, False, False])
-    gone = dates_as_days(pandas.DataFrame({"when": column}))["when"]
-    np.testing.assert_array_equal(gone, [days[0], np.nan, *days[2:]])
+    gone = days_of(pandas.DataFrame({"when": column}))
+    np.testing.assert_array_equal(gone[:4], [days[0], np.nan, *days[2:]])
+
+
+def days_of(table):
+    """Return the column `when` as a data set reads it."""
+    table = pandas.concat([table] * 5, ignore_index=True)
+    y = np.arange(float(len(table)))
+    return dataset_from_frame(
+        table.assign(y=y, x=y), "y", name="t", source="t"
+    ).X_train["when"]
 
 
 def test_remarks_that_begin_with_dates_are_texts():
-    pandas = pytest.importorskip("pandas")
     remarks = [None] * 40 + ["2026-01-02"] * 2 + ["2026-01-02: see there", "none"] * 4
-    table = pandas.DataFrame({0: remarks, 1: np.arange(50.0)})
-    kept = dates_as_days(table)
-    assert kept[0].tolist()[40:] == remarks[40:]
-    table.loc[42:, 0] = "2026-01-03"
-    days = dates_as_days(table)[0]  # of a name that is no text
-    np.testing.assert_array_equal(days[40:], [20455.0] * 2 + [20456.0] * 8)
+    kept = days_of(pandas.DataFrame({"when": remarks}))
+    assert kept.tolist()[40:50] == remarks[40:]
+    remarks[42:] = ["2026-01-03"] * 8
+    days = days_of(pandas.DataFrame({"when": remarks}))
+    np.testing.assert_array_equal(days[40:50], [20455.0] * 2 + [20456.0] * 8)
     assert days[:40].isna().all()
 
 
@@ -539,7 +543,7 @@ def test_free_texts_are_left_out_of_training_and_test_rows():
     [
         ("?", None, r"numbers and text: row 5 holds '\?'.*--task classification"),
         ("?", "regression", r"row 5 holds '\?'"),
-        (np.inf, "regression", "row 5 holds inf"),
+        (np.inf, "regression", "row 5 holds 'inf'"),
     ],
 )
 def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
@@ -555,17 +559,14 @@ def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "amounts", [["$326", "$1,200"], ["12.5%", "7 %"], ["3.000 €", "-5€"], ["£ 4", "x"]]
+    "amounts", [["$326", "$1,200"], ["1.200,5 €", "-5€"], ["7 kg", "1,200 kg"]]
 )
-def test_amounts_with_a_sign_are_named(amounts, tmp_path):
-    pandas = pytest.importorskip("pandas")
+def test_amounts_with_separated_thousands_are_named(amounts, tmp_path):
     table = pandas.DataFrame({"x": range(50), "y": amounts * 25, "z": range(50)})
     table.to_csv(tmp_path / "t.csv", index=False)
-    said = f"holds amounts such as {amounts[0]!r}"
-    with pytest.raises(ValueError, match=re.escape(f"the target 'y' {said}")):
-        load_dataset(tmp_path / "t.csv", target="y")
-    with pytest.warns(UserWarning, match=re.escape(f"column 'y' {said}")):
-        load_dataset(tmp_path / "t.csv", target="z")
+    for target in ("y", "z"):
+        with pytest.raises(ValueError, match=r"'y' holds numbers with .*--(th|dec)"):
+            load_dataset(tmp_path / "t.csv", target=target)
     classes = load_dataset(tmp_path / "t.csv", target="y", task="classification")
     assert classes.target_names == tuple(sorted(amounts))
 

@@ -489,3 +489,29 @@ def test_errors(data):
         model.fit(X, Y).sample_y(new, 0)
     with pytest.raises(AttributeError, match="precision_factor_"):
         _ = fixed(None, None).fit(X, Y).precision_factor_
+
+
+@pytest.mark.parametrize("n_components", [None, 300])
+def test_a_linear_mean_of_a_column_far_from_zero(n_components):
+    """Such as Julian dates: squares of 2.5e6 left no digits for the constant."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 1000, 100), rng.normal(size=100)])
+    new = np.array([[1200.0, 0.3], [500.0, -1.0]])
+    y = 0.02 * X[:, 0] + np.sin(X[:, 1]) + 5
+
+    def predictions(offset):
+        model = rk.GaussianProcessRegressor(
+            rk.Gaussian([300.0, 1.0]),
+            0.01,
+            n_components,
+            mean="linear",
+            optimizer=None,
+            random_state=0,
+        )
+        return model.fit(X + offset, y).predict(new + offset)
+
+    far = predictions([2_455_000.0, 0.0])
+    # Rounding of the column, 2.5e6 · 1e-16, hardly matters; random phases do.
+    tolerance = 1e-5 if n_components is None else 0.2
+    np.testing.assert_allclose(far, predictions([0.0, 0.0]), atol=tolerance)
+    np.testing.assert_allclose(far, [29 + np.sin(0.3), 15 - np.sin(1.0)], atol=1.0)

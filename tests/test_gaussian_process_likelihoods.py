@@ -469,3 +469,19 @@ def test_dask_collections_have_deviations_and_no_covariances(rng):
     model.set_params(likelihood="gaussian").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="return_cov=True needs rows in memory"):
         model.predict(lazy, return_cov=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_components", [None, 100])
+def test_two_huge_outliers_do_not_bound_the_noise(n_components):
+    """Bounds and starts followed the mean square of the targets: the error was 0.45."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (200, 1))
+    f = np.sin(X[:, 0])
+    y = f + 0.01 * rng.normal(size=200)
+    y[[10, 90]] = 1e6
+    model = rk.GaussianProcessRegressor(
+        n_components=n_components, likelihood="student-t", random_state=0
+    ).fit(X, y)
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.01
+    assert model.noise_ < 1e-3

@@ -206,6 +206,32 @@ def test_few_rows(n, data):
     assert np.isfinite(model.predict(new, return_std=True)).all()
 
 
+@pytest.mark.parametrize("weights", ["counts", "precision"])
+def test_rows_at_one_place_are_one_neighbor(weights):
+    """k nearest rows that are copies of one place told nothing of the others."""
+    rng = np.random.default_rng(0)
+    places = rng.uniform(size=(15, 2))
+    X = np.repeat(places, 6, axis=0)
+    y = np.sin(6 * X[:, 0]) + 0.3 * rng.normal(size=len(X))
+    w = rng.uniform(0.5, 3.0, len(X))
+    kernel, new = rk.Gaussian(0.3), rng.uniform(size=(20, 2))
+    exact = process(kernel=kernel, weights=weights).fit(X[:-9], y[:-9], w[:-9])
+    near = process(15, kernel, weights=weights).fit(X[:-9], y[:-9], w[:-9])
+    for _ in range(2):
+        for got, expected in zip(
+            near.predict(new, return_std=True),
+            exact.predict(new, return_std=True),
+            strict=True,
+        ):
+            np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-10)
+        assert near.log_marginal_likelihood_value_ == pytest.approx(
+            exact.log_marginal_likelihood_value_, rel=1e-9
+        )
+        near, exact = (
+            model.condition_on(X[-9:], y[-9:], w[-9:]) for model in (near, exact)
+        )
+
+
 def test_equal_rows_and_a_tiny_noise(data):
     X, Y, _, _ = data
     X, Y = np.repeat(X[:20], 6, axis=0), np.repeat(Y[:20], 6, axis=0)

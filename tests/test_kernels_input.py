@@ -1,5 +1,7 @@
 """Kernels on dataframes and columns, and the errors of wrong arguments and rows."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -242,3 +244,93 @@ def test_kernels_of_scikit_learn_call_with_two_rows():
     np.testing.assert_allclose(got, expected, atol=1e-10)
     model = SpectralClustering(2, affinity=kernel, random_state=0).fit(X)
     np.testing.assert_allclose(model.affinity_matrix_, gram, atol=1e-12)
+
+
+# -- columns of every type --------------------------------------------------------
+
+VALUES = {
+    "size": [1.0, 2.5, -3.0, 0.0],
+    "town": ["Oslo", "Bonn", None, "Oslo"],
+    "count": [1, 2, 3, 4],
+    "open": [True, False, True, True],
+}
+TOWNS = pd.DataFrame(VALUES)
+EVERY_TABLE = pytest.mark.parametrize(
+    "table",
+    [
+        TOWNS,
+        TOWNS.astype({"town": "category"}),
+        TOWNS.astype({"town": object}),
+        TOWNS.astype({"town": "string", "count": "Int64", "open": "boolean"}),
+        pl.DataFrame(VALUES),
+        pl.DataFrame(VALUES).with_columns(pl.col("town").cast(pl.Categorical)),
+    ],
+    ids=["pandas", "categorical", "object", "nullable", "polars", "polars-categorical"],
+)
+
+
+@EVERY_TABLE
+def test_kernels_read_tables(table):
+    kernel = rk.Categorical(columns=["town"])
+    gram = kernel(table)
+    np.testing.assert_array_equal(gram[0], [1, 0, 0, 1])
+    np.testing.assert_array_equal(gram[2], [0, 0, 1, 0])  # missing equals missing
+    features = rk.RandomFeatures(kernel, 2_000, random_state=0).fit(table)
+    Z = features.transform(table)
+    np.testing.assert_allclose(Z @ Z.T, gram, atol=0.15)
+
+
+def test_missing_numbers_are_errors():
+    kernel = rk.Gaussian(columns=["size"]) * rk.Categorical(columns=["town"])
+    for table in (
+        TOWNS.assign(size=[1.0, np.nan, 2.0, 3.0]),
+        TOWNS.assign(size=pd.array([1, None, 2, 3], dtype="Int64")),
+        pl.DataFrame(VALUES).with_columns(size=pl.Series([1.0, None, 2.0, 3.0])),
+    ):
+        for call in (kernel, rk.RandomFeatures(kernel, 4).fit):
+            with pytest.raises(ValueError, match="NaN"):
+                call(table)
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [
+        (pd.date_range("2020-01-01", periods=4), "datetime"),
+        (pd.to_timedelta([1, 2, 3, 4], unit="s"), "timedelta"),
+        ([1j, 2j, 3j, 4j], "complex"),
+        ([1, "a", 2.5, "b"], "mixes"),
+    ],
+    ids=["date", "timedelta", "complex", "mixed"],
+)
+def test_columns_of_other_types(column, word):
+    table = TOWNS.assign(when=column)
+    with pytest.raises(ValueError, match=f"'when'.*{word}"):
+        rk.Gaussian(columns=["size"])(table)
+    with pytest.raises(ValueError, match=f"'when'.*{word}"):
+        rk.RandomFeatures(rk.Gaussian(columns=["size"]), 4).fit(table)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([datetime.date(2020, 1, d) for d in (1, 2, 3, 4)]),
+        pl.Series([datetime.timedelta(d) for d in (1, 2, 3, 4)]),
+        pl.Series([datetime.time(d) for d in (1, 2, 3, 4)]),
+    ],
+    ids=["date", "duration", "time"],
+)
+def test_columns_of_other_types_in_polars(column):
+    table = pl.DataFrame(VALUES).with_columns(when=column)
+    with pytest.raises(ValueError, match="'when' holds .*convert"):
+        rk.Gaussian(columns=["size"])(table)
+
+
+def test_a_column_that_changes_its_type():
+    kernel = rk.Gaussian(columns=["size"]) * rk.Categorical(columns=["town"])
+    features = rk.RandomFeatures(kernel, 4, random_state=0).fit(TOWNS)
+    with pytest.raises(ValueError, match="column 'size' is .* but held numbers"):
+        features.transform(TOWNS.assign(size=list("abcd")))
+    with pytest.raises(ValueError, match="expected a dataframe, got ndarray"):
+        features.transform(np.ones((4, 4)))
+    with pytest.raises(ValueError, match="feature names"):
+        features.transform(TOWNS[["town", "size", "count", "open"]])

@@ -149,7 +149,6 @@ def test_classifiers(name, labels, dtype, digits, tmp_path):
 
 PROCESSES = {
     "features": {"n_components": 60},
-    "far": {"n_components": 60, "far_variance": "prior"},
     "landmarks": {"n_components": 30, "features": "nystrom"},
     "exact": {"n_components": None},
     "softmax": {"n_components": 60, "multi_class": "softmax"},

@@ -589,26 +589,6 @@ def test_newer_versions(saved, path):
             rk.load(path)
 
 
-@pytest.mark.parametrize("kernel", [rk.Matern(), rk.Laplacian(), rk.Optical()])
-def test_files_of_earlier_versions_have_other_names(kernel, path, data):
-    model = rk.KernelRidgeRegressor(kernel, n_components=20, random_state=0).fit(*data)
-    rk.save(model, path)
-
-    def earlier(name, member):
-        if name == "schema.json":
-            member = member.replace(b"Distribution", b"Law")
-            member = member.replace(b'"distribution"', b'"law"')
-            member = member.replace(b'"triangle"', b'"factor"')
-        return member
-
-    content = path.read_bytes()
-    path.write_bytes(rewritten(content, earlier))
-    with zipfile.ZipFile(path) as file:
-        assert b'"law"' in file.read("schema.json")
-        assert b'"factor"' in file.read("schema.json")
-    assert_same(model, rk.load(path), data[0])
-
-
 @pytest.mark.parametrize(
     "edit",
     [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.utils import compute_class_weight
@@ -313,3 +314,47 @@ def test_balanced_weights_are_repetitions(data):
     weighted = model.fit(X, y, sample_weight=counts).decision_function(X_test)
     model.fit(np.repeat(X, counts, 0), np.repeat(y, counts))
     assert_close(weighted, model.decision_function(X_test))
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+@pytest.mark.parametrize("n_components", [12, 90, None])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_targets_have_penalties_of_their_own(rng, solver, n_components, fit_intercept):
+    """As scikit-learn's Ridge on the same features; two of the penalties are equal."""
+    X, Y = rng.normal(size=(60, 3)), rng.normal(size=(60, 4))
+    weight = rng.uniform(0.5, 2, size=60)
+    alpha = [0.3, 20.0, 0.3, 1.0]
+    kernel = rk.Gaussian(2.0)
+    if solver == "pcg":
+        solver = rk.solvers.PCG(tol=1e-10, loss_tol=0.0)
+    model = rk.KernelRidgeRegressor(
+        kernel, alpha, n_components, solver=solver, fit_intercept=fit_intercept,
+        random_state=0,
+    )  # fmt: skip
+    model.fit(X, Y, weight)
+    if n_components is None:
+        Z = np.linalg.cholesky(kernel(X) + 1e-13 * np.eye(60))
+    else:
+        Z = rk.RandomFeatures(kernel, n_components, random_state=0).fit_transform(X)
+    oracle = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, weight)
+    np.testing.assert_allclose(model.predict(X), oracle.predict(Z), atol=1e-6)
+    intervals = model.predict_interval(X)
+    for j in range(4):
+        alone = clone(model).set_params(alpha=alpha[j]).fit(X, Y[:, j], weight)
+        np.testing.assert_allclose(
+            intervals[:, j], alone.predict_interval(X), rtol=0.05, atol=0.05
+        )
+
+
+def test_penalties_of_rows_that_are_added(rng):
+    X, Y = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), [0.3, 2.0], 12, random_state=0)
+    expected = clone(model).fit(X, Y).predict(X)
+    model.partial_fit(X[:20], Y[:20]).partial_fit(X[20:], Y[20:])
+    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="one for each of the 2 targets"):
+        clone(model).set_params(alpha=[1.0, 2.0, 3.0]).fit(X, Y)
+    with pytest.raises(ValueError, match="one for each of the 2 targets"):
+        clone(model).set_params(alpha=[1.0, -2.0]).fit(X, Y)
+    with pytest.raises(ValueError, match="alpha"):
+        rk.KernelRidgeClassifier(alpha=[1.0, 2.0]).fit(X, Y[:, 0] > 0)

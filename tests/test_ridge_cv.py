@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
+import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -14,7 +15,9 @@ from sklearn.linear_model import Ridge, RidgeClassifierCV, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
+    GroupKFold,
     KFold,
+    LeaveOneGroupOut,
     LeaveOneOut,
     RepeatedKFold,
     ShuffleSplit,
@@ -698,3 +701,25 @@ def test_a_failed_fit_keeps_the_choice_before(data):
         model.set_params(alphas=[-1.0]).fit(X[::-1], Y)
     assert model.alpha_ == alpha
     np.testing.assert_array_equal(model.predict(X), values)
+
+
+@pytest.mark.parametrize("cv", [GroupKFold(3), LeaveOneGroupOut()])
+def test_groups_are_routed_to_the_splitter(cv, rng):
+    """As the same splits, and as in a search that routes them on."""
+    X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
+    groups = np.arange(30) % 6
+    model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 11, cv=cv, random_state=0)
+    splits = list(cv.split(X, y, groups))
+    expected = clone(model).set_params(cv=splits).fit(X, y)
+    with pytest.raises(ValueError, match="groups only by metadata routing"):
+        clone(model).fit(X, y, groups=groups)
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = clone(model).fit(X, y, groups=groups)
+        search = GridSearchCV(model, {"fit_intercept": [True, False]}, cv=cv)
+        search.fit(X, y, groups=groups)
+        with pytest.raises(TypeError, match="shoe"):
+            clone(model).fit(X, y, shoe=groups)
+    for name, scores in expected.cv_results_.items():
+        np.testing.assert_array_equal(found.cv_results_[name], scores)
+    assert found.alpha_ == expected.alpha_
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

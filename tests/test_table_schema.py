@@ -294,7 +294,7 @@ def test_ratings_are_classes_if_asked_for(tmp_path):
     text = "a,y\n" + "".join(f"{i},{0.5 + i % 10 / 2}\n" for i in range(100))
     assert read(tmp_path, text).task == "regression"
     data = load_dataset(tmp_path / "t.csv", target="y", task="classification")
-    assert set(data.y_train) == {f"{0.5 + i / 2:g}" for i in range(10)}
+    assert set(data.y_train) == {f"{0.5 + i / 2}" for i in range(10)}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

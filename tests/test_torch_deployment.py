@@ -192,6 +192,40 @@ def test_slopes_at_a_row_of_zeros_are_finite(kernel):
     np.testing.assert_array_equal(slope, 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{"n_components": 30}, {"n_components": None}, {"features": "nystrom"}],
+)
+def test_a_process_of_counts_gives_its_rate(settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = rng.poisson(np.exp(1 + X[:, 0]))
+    model = rk.GaussianProcessRegressor(
+        **{"n_components": 20} | settings,
+        likelihood="poisson",
+        optimizer=None,
+        random_state=0,
+    ).fit(X, y)
+    new = rng.normal(size=(5, 2))
+    x = torch.tensor(new, requires_grad=True)
+    rate = rk.to_torch(model)(x)
+    np.testing.assert_allclose(rate.detach(), model.predict(new), rtol=1e-9)
+    (slope,) = torch.autograd.grad(rate.sum(), x)
+    step = 1e-5 * np.eye(2)[0]
+    expected = (model.predict(new + step) - model.predict(new - step)) / 2e-5
+    np.testing.assert_allclose(slope[:, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_nearest_rows_are_no_module():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = rk.GaussianProcessRegressor(
+        n_components=None, n_neighbors=5, optimizer=None
+    ).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="n_neighbors"):
+        rk.to_torch(model)
+
+
 def test_sparse_rows_and_two_targets():
     X = np.random.default_rng(0).normal(size=(20, 3))
     Y = np.stack([X[:, 0], X[:, 1] ** 2], axis=1)

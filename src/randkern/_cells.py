@@ -34,7 +34,7 @@ def rows_of_text(values: np.ndarray) -> np.ndarray:
             float(value)
         except (TypeError, ValueError):
             return value is not None
-        return False
+        return isinstance(value, str) and "_" in value  # a number in Python alone
 
     return np.flatnonzero([is_text(value) for value in values])
 

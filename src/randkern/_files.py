@@ -57,6 +57,14 @@ def special_kind(path: str | os.PathLike[str]) -> str | None:
     return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise if a path is empty, or that of a folder."""
+    if not os.fspath(path):
+        raise FileNotFoundError("the path is empty; pass the path of a file")
+    if os.fspath(path).endswith(("/", os.sep)):
+        raise IsADirectoryError(f"{path} is a folder; give the path of a file")
+
+
 @contextmanager
 def atomic_write(
     path: str | os.PathLike[str], outdated: Iterable[str | os.PathLike[str]] = ()
@@ -79,8 +87,7 @@ def atomic_write(
         error = IsADirectoryError if kind == "a folder" else FileExistsError
         raise error(f"{path} is {kind}; give the path of a file")
     place = Path(os.path.realpath(path))
-    if not os.fspath(path):
-        raise FileNotFoundError("the path is empty; pass the path of a file")
+    check_path(path)
     if not place.parent.is_dir():
         raise FileNotFoundError(f"the folder {place.parent} does not exist")
     _remove_abandoned(place)
@@ -314,7 +321,13 @@ def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0
     shape, _, dtype = (read if version == (1, 0) else npy.read_array_header_2_0)(stream)
-    declared = math.prod(shape) * dtype.itemsize
+    n_entries: int = math.prod(shape)
+    declared = n_entries * dtype.itemsize
+    if n_entries and not declared:
+        raise ValueError(
+            f"the array in its member {info.filename} has shape {shape}, but entries "
+            "of no width, of which a file of any size could declare any number"
+        )
     if stream.tell() + declared != info.file_size:
         raise ValueError(
             f"the array in its member {info.filename} has shape {shape} and type "

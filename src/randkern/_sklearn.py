@@ -6,7 +6,6 @@ from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_feature_names_in as check_feature_names_in
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
-from sklearn.utils.validation import _check_y as check_y
 from sklearn.utils.validation import _num_samples as num_samples
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "StrOptions",
     "check_feature_names_in",
     "check_sample_weight",
-    "check_y",
     "is_pandas_na",
     "is_scalar_nan",
     "num_samples",

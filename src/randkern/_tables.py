@@ -7,6 +7,7 @@ gives the same values as on the table.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -115,28 +116,20 @@ def objects_of(column: Any) -> np.ndarray:
     values = np.fromiter(listed, dtype=object, count=len(column))
     missing = column.is_null() if hasattr(column, "is_null") else column.isna()
     values[np.asarray(missing, dtype=bool)] = None
-    present = _distinct(listed) - {None}
+    try:
+        present = set(listed) - {None}
+    except TypeError:
+        kinds = [type(v).__name__ for v in listed if not isinstance(v, Hashable)]
+        raise ValueError(
+            f"column {column.name!r} holds {(*kinds, 'nested')[0]} values, which are "
+            "neither numbers nor categories; split them into separate columns, or drop "
+            "the column."
+        ) from None
     if any(not isinstance(value, _PLAIN) for value in present):
         with suppress(TypeError):  # what cannot be sorted is refused later
             sorted(present)
             values[:] = [None if value is None else str(value) for value in values]
     return values
-
-
-def _distinct(values: list[Any]) -> set[Any]:
-    """Return the distinct values, except for those that cannot be hashed."""
-    try:
-        return set(values)
-    except TypeError:
-        return {value for value in values if _is_hashable(value)}
-
-
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def no_numbers(column: Any) -> str:

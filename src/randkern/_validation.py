@@ -60,9 +60,12 @@ def check_not_masked(array: Any, name: str) -> None:
 def check_kind(array: Any, name: str) -> None:
     """Raise for what NumPy would silently convert: dates, records, masked entries.
 
-    Also raise for lists with elements of different lengths.
+    Also raise for lists with elements of different lengths, and for sparse matrices
+    with entries outside.
     """
     check_not_masked(array, name)
+    if sp.issparse(array):
+        _check_positions(array, name)
     if isinstance(array, (list, tuple)):
         try:
             array = np.asarray(array)
@@ -79,6 +82,42 @@ def check_kind(array: Any, name: str) -> None:
             f"{name} holds {dtype} values, expected real numbers; convert them, for "
             "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
         )
+
+
+def _check_positions(X: Any, name: str) -> None:
+    """Raise if entries of a sparse matrix lie outside it.
+
+    SciPy's products read and write there without a check.
+    """
+    if X.format == "coo":
+        positions = list(zip(X.coords, X.shape, strict=True))
+    elif X.format in ("csr", "csc", "bsr"):
+        rows, columns = getattr(X, "blocksize", (1, 1))
+        lines, places = X.shape[0] // rows, X.shape[1] // columns
+        if X.format == "csc":
+            lines, places = places, lines
+        starts = X.indptr
+        if (
+            len(starts) != lines + 1
+            or starts[0] != 0
+            or (np.diff(starts) < 0).any()
+            or starts[-1] > min(len(X.indices), len(X.data))
+        ):
+            raise ValueError(
+                f"indptr of the sparse matrix {name} is invalid, expected {lines + 1} "
+                f"numbers that grow from 0 to at most {len(X.indices)}, the number of "
+                "indices; build the matrix again."
+            )
+        positions = [(X.indices[: starts[-1]], places)]
+    else:
+        return
+    for found, n in positions:
+        if len(found) and not 0 <= found.min() <= found.max() < n:
+            wrong = found.max() if found.max() >= n else found.min()
+            raise ValueError(
+                f"an entry of the sparse matrix {name} of shape {X.shape} has the "
+                f"index {wrong}, expected 0 to {n - 1}; build the matrix again."
+            )
 
 
 def check_readable(X: Any) -> None:
@@ -317,9 +356,9 @@ def refuse_dask(X: Any, name: str) -> None:
 
 
 def readable_rows(estimator: Any, X: Any) -> Any:
-    """Return rows that hold numbers, tensors read, as `estimator` can take them."""
+    """Return rows that hold numbers, as an array, matrix, table or tensor."""
     check_readable(X)
-    X = read_tensor(X)
+    X = np.asarray(X) if isinstance(X, (list, tuple)) else read_tensor(X)
     if is_device_array(X) and not get_tags(estimator).array_api_support:
         owner = type(estimator).__name__
         raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
@@ -440,8 +479,6 @@ def _finite_rows(
     """
     if is_device_array(X):
         return check(X, dtype=list(tensor_floats()))
-    if sp.issparse(X):
-        _check_positions(X, name)
     with naming_cells(X, name):
         X = check(
             X,
@@ -457,42 +494,6 @@ def _finite_rows(
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported, got {X.dtype}.")
     return canonical(X, name)
-
-
-def _check_positions(X: Any, name: str) -> None:
-    """Raise if entries of a sparse matrix lie outside it.
-
-    SciPy's products read and write there without a check.
-    """
-    if X.format == "coo":
-        positions = list(zip(X.coords, X.shape, strict=True))
-    elif X.format in ("csr", "csc", "bsr"):
-        rows, columns = getattr(X, "blocksize", (1, 1))
-        lines, places = X.shape[0] // rows, X.shape[1] // columns
-        if X.format == "csc":
-            lines, places = places, lines
-        starts = X.indptr
-        if (
-            len(starts) != lines + 1
-            or starts[0] != 0
-            or (np.diff(starts) < 0).any()
-            or starts[-1] > min(len(X.indices), len(X.data))
-        ):
-            raise ValueError(
-                f"indptr of the sparse matrix {name} is invalid, expected {lines + 1} "
-                f"numbers that grow from 0 to at most {len(X.indices)}, the number of "
-                "indices; build the matrix again."
-            )
-        positions = [(X.indices[: starts[-1]], places)]
-    else:
-        return
-    for found, n in positions:
-        if len(found) and not 0 <= found.min() <= found.max() < n:
-            wrong = found.max() if found.max() >= n else found.min()
-            raise ValueError(
-                f"an entry of the sparse matrix {name} of shape {X.shape} has the "
-                f"index {wrong}, expected 0 to {n - 1}; build the matrix again."
-            )
 
 
 def canonical(X: Rows, name: str = "X") -> Rows:

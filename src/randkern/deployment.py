@@ -85,6 +85,12 @@ def weighted_sum(model: Any) -> WeightedSum:
             "NystromFeatures, MetricLearner, TabularEncoder, StandardScaler, or a "
             f"pipeline of these, got {type(model).__name__}."
         )
+    if getattr(model, "n_neighbors", None) is not None:
+        raise ValueError(
+            f"{type(model).__name__} searches for the nearest rows of every prediction "
+            "(n_neighbors), which is no module; use n_neighbors=None, with "
+            "n_components for many rows."
+        )
     weights = on_host(model._model_weights)
     constant = on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T

@@ -28,7 +28,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import Distribution, InputMap, Projection
 
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
-_CANDIDATES = 10
+_CANDIDATES = 5
 _MIN_CANDIDATES = 5000
 # Operations that "auto" may spend on the choice: seconds.
 _OPERATIONS = 1e11
@@ -163,7 +163,7 @@ def choose_landmarks(
     """Return the row numbers of landmarks, ascending.
 
     ``"uniform"``: drawn uniformly from the rows of positive weight. ``"rpcholesky"``:
-    by accelerated randomly pivoted Cholesky factorisation of a uniform sample of ten
+    by accelerated randomly pivoted Cholesky factorisation of a uniform sample of five
     rows per landmark, at least 5,000, or of as many as memory allows. ``"auto"``: the
     same, from fewer rows if it would take long; uniform if these were fewer than two
     per landmark. See Chen, Epperly, Tropp and Webber 2022, arXiv 2207.06503, and

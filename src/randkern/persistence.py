@@ -54,6 +54,7 @@ from randkern._files import (
     atomic_write,
     check_archive,
     check_needed,
+    check_path,
     shortage,
     special_kind,
 )
@@ -80,8 +81,7 @@ from randkern.models._gp_laplace import (
     Poisson,
     StudentT,
 )
-from randkern.models._gp_model import Reach
-from randkern.models._gp_neighbors import NearestPosterior
+from randkern.models._gp_neighbors import Deviations, NearestPosterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -144,7 +144,6 @@ _PARTS = (
     NormalEquations,
     Plan,
     Poisson,
-    Reach,
     RowPosterior,
     ScatteringMedium,
     StudentT,
@@ -155,6 +154,7 @@ _PARTS = (
     CellTree,
     Candidates,
     ColumnEffects,
+    Deviations,
     CellRidge,
     ExactRidge,
     Member,
@@ -200,16 +200,10 @@ def _stored_types() -> dict[str, type]:
 
 _TYPES = _stored_types()
 _NAMES = {name_of(kind): name for name, kind in _TYPES.items()}
-# Files of earlier versions call distributions laws.
-_READABLE = _TYPES | {
-    name.replace("Distribution", "Law"): kind
-    for name, kind in _TYPES.items()
-    if issubclass(kind, Distribution)
-}
 # With those of other packages, in addition to scikit-learn's public estimators and
 # NumPy's types and ufuncs, which skops trusts by default.
 TRUSTED_TYPES = (
-    *_READABLE,
+    *_TYPES,
     "sklearn.metrics._classification.accuracy_score",
     "sklearn.metrics._regression.mean_squared_error",
     "sklearn.metrics._regression.r2_score",
@@ -222,7 +216,7 @@ TRUSTED_TYPES = (
 )
 # The types that are written and read without skops: also those of scikit-learn in
 # models of tables. Their states are arrays and parameters, as skops trusts them.
-_OWN_TYPES = _READABLE | {
+_OWN_TYPES = _TYPES | {
     name_of(kind): kind
     for kind in (
         DummyClassifier,
@@ -237,7 +231,7 @@ _OWN_TYPES = _READABLE | {
 def __getattr__(name: str) -> Any:
     """Return a part of estimators by its name in files."""
     try:
-        return _READABLE[f"{__name__}.{name}"]
+        return _TYPES[f"{__name__}.{name}"]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
@@ -306,7 +300,10 @@ def write(estimator: Any, file: BinaryIO) -> None:
         )
     stored = _without_tensors(_without_callbacks(estimator))
     skops = None
-    with tempfile.TemporaryFile() as raw:
+    # Beside the file, where there is room for a model; in memory, if it has no folder.
+    name = getattr(file, "name", None)
+    folder = os.path.dirname(name) if isinstance(name, str) else None
+    with tempfile.TemporaryFile(dir=folder) as raw:
         try:
             dump(stored, raw, {*_OWN_TYPES.values()})
         except UnknownNodeError as error:
@@ -390,6 +387,7 @@ def load(
     >>> folder.cleanup()
     """
     allowed = [*TRUSTED_TYPES, *_checked_names(trusted)]
+    check_path(path)
     kind = special_kind(path)
     if kind is not None:
         raise ModelFileError(f"{path} is {kind}, expected a file of randkern.save.")
@@ -662,14 +660,17 @@ def _nodes(document: Any) -> Iterator[dict[str, Any]]:
 def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
     """Refuse multidimensional object arrays that hold the same sequence twice.
 
-    NumPy copies nested sequences: a few that refer to each other could expand to an
-    array of any size. `save` writes the rows of such arrays in full.
+    NumPy copies nested sequences, and pipelines and ensembles are such, too: a few that
+    refer to each other could expand to an array of any size. `save` writes the rows of
+    such arrays in full.
     """
     known = Counter(node.get("__id__") for node in nodes)
     sequences = {
         node.get("__id__")
         for node in nodes
-        if isinstance(node.get("content"), list) or node.get("__class__") == "ndarray"
+        if isinstance(node.get("content"), list)
+        or node.get("__class__") == "ndarray"
+        or node.get("__loader__") == "ObjectNode"
     }
     for table in (node for node in nodes if node.get("type") == "json"):
         shape = table["shape"]

@@ -123,11 +123,6 @@ class Plan:
         D = self.n_components
         return row_blocks(D, D if self.triangle is not None else max_columns)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "factor" in state:  # its name in files of earlier versions
-            state["triangle"] = state.pop("factor")
-        vars(self).update(state)
-
     def solve(self, values: Array, transposed: bool = False) -> Any:
         """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without one."""
         if self.triangle is None:

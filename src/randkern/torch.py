@@ -22,7 +22,10 @@ from randkern.kernels import Kernel
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
+from randkern.models import GaussianProcessRegressor
 from randkern.models._feature_model import predict_by_features, predict_by_rows
+from randkern.models._gp_evidence import Basis
+from randkern.models._gp_laplace import LaplacePosterior, Poisson
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
@@ -366,6 +369,51 @@ class FittedModel(_Fitted):
         return torch.softmax(values, dim=1)
 
 
+class FittedRate(_Fitted):
+    """The rate of counts of a fitted process, as returned by :func:`randkern.to_torch`.
+
+    It is the mean of a log-normal distribution, so it takes the variance of f.
+
+    Attributes
+    ----------
+    in_features : int
+    """
+
+    mean: torch.Tensor
+    factor: torch.Tensor
+    rows: torch.Tensor | None
+    triangle: torch.Tensor | None
+
+    def __init__(self, model: GaussianProcessRegressor):
+        super().__init__()
+        check_numbers(model)
+        self.plan = model.plan_
+        self.kernel = model.kernel_
+        self.likelihood = model._inference.likelihood
+        self.name = type(model).__name__
+        self.in_features = model.n_features_in_
+        if self.plan is not None:
+            _compile(self.plan)
+        posterior = model._posterior
+        rows = model.X_fit_ if self.plan is None else None
+        self._add_buffers(mean=posterior.mean, factor=posterior.factor)
+        self._add_buffers(rows=rows, triangle=model._triangle)
+
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        block: Any = rows.double()
+        basis = Basis(
+            self.kernel, self.plan, None, cast(Any, self.rows), cast(Any, self.triangle)
+        )
+        Z = basis.values(block)
+        posterior = LaplacePosterior(
+            cast(Any, self.mean.double()), cast(Any, self.factor.double()), 0.0
+        )
+        mean, variance = posterior.moments(Z)
+        variance = variance + basis.omitted_variance(block, Z)
+        rate, _ = cast(Poisson, self.likelihood).moments(mean, variance, False)
+        return cast(Any, rate)
+
+
 class FittedEncoder(_Fitted):
     """A fitted encoder of tables on tensors with one column per column of the table.
 
@@ -484,4 +532,6 @@ def module_of(model: Any) -> nn.Module:
     if isinstance(model, (TabularRegressor, TabularClassifier)):
         check_numbers(model)
         return FittedTable(model)
+    if getattr(model, "likelihood", None) == "poisson":
+        return FittedRate(model)
     return FittedModel(model)

@@ -34,10 +34,6 @@ from randkern.backend.blas import add_gram, factorise_upper, short_on_one_thread
 from randkern.backend.compiled_loops import run_over_ranges
 from randkern.backend.skinny_gemm import padded
 
-# Smaller changes of a value of order one are lost to rounding errors.
-MIN_CHANGE = 64 * 2.0**-52
-
-
 # J_n is the first times sin θ plus the second times π − θ, as functions of cos θ.
 _ARC_COSINES: dict[int, Any] = {
     0: (lambda c: 0.0, lambda c: 1.0),
@@ -624,30 +620,6 @@ class NumpyOps(ArrayOps):
         position = np.searchsorted(sorted_values, values)
         position = np.minimum(position, len(sorted_values) - 1)
         return position, sorted_values[position] == values
-
-    def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
-        """Minimise a smooth function by L-BFGS; return the minimiser and iterations.
-
-        `function` returns its value at a vector, a float, and its gradient, no entry of
-        which exceeds `tolerance` at the end. `report` is called with the vector of each
-        iteration, and returns whether to stop.
-        """
-        options = {"gtol": tolerance, "ftol": MIN_CHANGE, "maxcor": n_pairs}
-        options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
-
-        def callback(intermediate_result):
-            if report(intermediate_result.x.copy()):  # L-BFGS overwrites it
-                raise StopIteration
-
-        result = scipy.optimize.minimize(
-            function,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            callback=callback,
-            options=options,
-        )
-        return result.x, int(result.nit)
 
     def log_matern(self, z, nu):
         """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); the value at z = 0 is arbitrary."""

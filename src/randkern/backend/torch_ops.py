@@ -10,7 +10,6 @@ copied to the device once and cached there.
 
 import math
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from randkern.backend import (
     torch_sparse,
     torch_trig,
 )
-from randkern.backend.array_ops import MIN_CHANGE, ArrayAlgebra, ArrayOps
+from randkern.backend.array_ops import ArrayAlgebra, ArrayOps
 from randkern.backend.pairwise import CANCELLED
 
 # Nodes of the integral of K_ν.
@@ -230,10 +229,6 @@ _FEW_COLUMNS = 16
 _DIFFERENCES = 2**24
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 
-# PyTorch's L-BFGS ignores steps s whose change y of the gradient has s·y < 1e-10, which
-# is usual near the minimum of a function of order one, so the function is scaled up.
-_UNIT = 1e10
-
 
 class TorchOps(ArrayOps):
     """PyTorch's primitives.
@@ -355,44 +350,6 @@ class TorchOps(ArrayOps):
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
             return values[self.to_host(position)]
         return torch.as_tensor(values, device=position.device)[position]
-
-    def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
-        """Minimise a smooth function by L-BFGS; return the minimiser and iterations.
-
-        `report` is called with the best vector so far before each iteration except the
-        first, and returns whether to stop.
-        """
-        at = start.clone().requires_grad_()
-        optimiser = torch.optim.LBFGS(
-            [at],
-            max_iter=max_iter,
-            max_eval=2 * max_iter,
-            tolerance_grad=_UNIT * tolerance,
-            tolerance_change=MIN_CHANGE,
-            history_size=n_pairs,
-            line_search_fn="strong_wolfe",
-        )
-
-        best, reported = (math.inf, start), 1
-
-        def value_and_gradient():
-            nonlocal best, reported
-            if (n_iter := optimiser.state[at].get("n_iter", 0)) > reported:
-                reported = n_iter
-                if report(best[1]):
-                    raise StopIteration
-            flat = at.detach().clone()
-            value, gradient = function(flat)
-            best = min(best, (value, flat), key=itemgetter(0))
-            at.grad = _UNIT * gradient
-            return _UNIT * value
-
-        try:
-            optimiser.step(value_and_gradient)
-        except StopIteration:
-            return best[1], reported - 1
-        report(at.detach())
-        return at.detach(), optimiser.state[at]["n_iter"]
 
     def scaled_squared_distances(self, X, Y, scale, same):
         """Return ‖(x − y)·scale‖² for all pairs of rows.

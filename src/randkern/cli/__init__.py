@@ -40,6 +40,9 @@ def main() -> None:
     # The interpreter has computed since it started.
     start = time.perf_counter() - time.process_time()
     defer_imports()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name may have letters it cannot encode
+            stream.reconfigure(errors="replace")
     try:
         app = _build_app()
     except ModuleNotFoundError as error:

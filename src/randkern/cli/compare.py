@@ -40,6 +40,12 @@ def command(
     thousands: options.Thousands = None,
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
+    date_format: options.DateFormat = None,
+    sep: options.Sep = None,
+    header: options.Header = "0",
+    skiprows: options.SkipRows = 0,
+    encoding: options.Encoding = None,
+    na_values: options.NaValues = None,
     kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(metavar="N,N,...", help="Numbers of random features.")
@@ -92,7 +98,19 @@ def command(
         metric=metric,
     )
     form = options.table_format(
-        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+        categorical=categorical,
+        numeric=numeric,
+        drop=drop,
+        decimal=decimal,
+        thousands=thousands,
+        dayfirst=dayfirst,
+        strip=strip,
+        date_format=date_format,
+        sep=sep,
+        header=header,
+        skiprows=skiprows,
+        encoding=encoding,
+        na_values=na_values,
     )
     name = options.table_of(file, data)
     console = output()

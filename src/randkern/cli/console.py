@@ -41,21 +41,46 @@ MAX_COLUMNS = 160
 ERROR = 2
 BUG = 70
 INTERRUPTED = 130
+# Of a closed pipe, once the files are written: 128 plus the number of SIGPIPE.
+PIPE_CLOSED = 141
 _ISSUES = "https://github.com/randkern/randkern/issues"
 
 # Whether errors show where they were raised.
 _debug: ContextVar[bool] = ContextVar("_debug", default=False)
+_pipe_is_closed: ContextVar[bool] = ContextVar("_pipe_is_closed", default=False)
 # When the process started, by `time.perf_counter`; None if a command is called in one
 # that does more.
 start_of_process: ContextVar[float | None] = ContextVar("start", default=None)
 
 
+class _Output(Console):
+    """A console that goes on when its reader, such as head, has closed the pipe."""
+
+    def on_broken_pipe(self) -> None:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Write nothing more to standard output: the pipe is closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _pipe_is_closed.set(True)
+
+
 def output() -> Console:
     """Return the console for results: standard output, plain if redirected."""
-    console = Console(highlight=False)
+    console = Console()
     is_known = console.is_terminal or "COLUMNS" in os.environ
     width = min(console.width, MAX_COLUMNS) if is_known else PLAIN_COLUMNS
-    return Console(highlight=False, width=width)
+    # Names of columns and of files are no markup.
+    return _Output(highlight=False, markup=False, emoji=False, width=width)
+
+
+def printable(text: object) -> str:
+    """Return text whose control characters are escaped: a terminal would obey them."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in str(text)
+    )
 
 
 def titled_table(title: str, **options: Any) -> Table:
@@ -129,9 +154,12 @@ def user_messages() -> Iterator[None]:
         warnings.showwarning = show
         try:
             yield
-        except BrokenPipeError:  # the reader, such as head, has closed the pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit from None
+            sys.stdout.flush()
+            if _pipe_is_closed.get():
+                raise typer.Exit(code=PIPE_CLOSED)
+        except BrokenPipeError:
+            _drop_output()
+            raise typer.Exit(code=PIPE_CLOSED) from None
         except typer.Exit:
             raise
         except KeyboardInterrupt as interruption:
@@ -191,7 +219,7 @@ def phase(deadline: "Deadline", doing: str) -> Iterator[Callable[[str], None]]:
     with Progress(
         SpinnerColumn(),
         _SecondsColumn(deadline),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -228,7 +256,7 @@ def progress_bar(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn() if deadline is None else _SecondsColumn(deadline),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,

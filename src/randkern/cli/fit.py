@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _SHARE = 0.2
 _MAX_HELD_OUT = 10_000
 _SHOWN = 8
+# Copies are held out together if they are this share of the rows, and if at least so
+# many rows are different.
+_MANY_COPIES = 0.5
+_FEW_ROWS = 100
 # Smallest number of rows of a table.
 _MIN_ROWS = 10
 # Up to this many rows, matrices are so small that the threads of NumPy's BLAS, SciPy's
@@ -45,8 +49,8 @@ def command(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A .csv, .tsv, .jsonl, .parquet or .arrow file, also compressed; - "
-            "for one of these from standard input.",
+            help="A .csv, .tsv, .xlsx, .jsonl, .parquet or .arrow file, also "
+            "compressed; - for one of these from standard input.",
         ),
     ],
     target: Annotated[
@@ -70,6 +74,12 @@ def command(
     thousands: options.Thousands = None,
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
+    date_format: options.DateFormat = None,
+    sep: options.Sep = None,
+    header: options.Header = "0",
+    skiprows: options.SkipRows = 0,
+    encoding: options.Encoding = None,
+    na_values: options.NaValues = None,
     log_target: options.LogTarget = False,
     metric: options.ShownMetric = None,
     time_limit: TimeLimit = 60,
@@ -81,7 +91,10 @@ def command(
         ),
     ] = True,
     seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the split and of random features.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Seed of the split and of random features."
+        ),
     ] = 0,
     out: Annotated[
         Path,
@@ -103,7 +116,20 @@ def command(
     console = output()
     deadline = started(time_limit)
     form = options.table_format(
-        categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
+        categorical=categorical,
+        numeric=numeric,
+        drop=drop,
+        text=text,
+        decimal=decimal,
+        thousands=thousands,
+        dayfirst=dayfirst,
+        strip=strip,
+        date_format=date_format,
+        sep=sep,
+        header=header,
+        skiprows=skiprows,
+        encoding=encoding,
+        na_values=na_values,
     )
     with phase(deadline, f"reading {data}"):
         table = load(
@@ -325,12 +351,37 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
     size = min(max(int(_SHARE * len(y)), 1), _MAX_HELD_OUT)
-    train, test, described = splitting.held_out(y, table.task, size, seed)
+    train, test, described = _with_copies_together(X, splitting).held_out(
+        y, table.task, size, seed
+    )
     rows = X.iloc[train], X.iloc[test], y[train], y[test]
     held_out = _HeldOut()
     if not splitting.is_random:
         held_out = _HeldOut(described, splitting.take(test).clusters())
     return rows, splitting.take(train), held_out
+
+
+def _with_copies_together(X: Any, splitting: Any) -> Any:
+    """Return a random splitting as one of groups if many rows are copies of others.
+
+    The score of a row whose copy has been fitted says nothing of new rows.
+    """
+    from pandas.util import hash_pandas_object
+
+    if not splitting.is_random:
+        return splitting
+    hashes = hash_pandas_object(X, index=False)
+    n_copies = int(hashes.duplicated().sum())
+    # Few columns of few values repeat by chance.
+    if n_copies <= _MANY_COPIES * len(X) or hashes.nunique() < _FEW_ROWS:
+        return splitting
+    warnings.warn(
+        f"{n_copies:,} of {len(X):,} rows are copies of others but for the target: "
+        "copies are held out together",
+        UserWarning,
+        stacklevel=1,
+    )
+    return splitting.of(hashes.to_numpy(), None)
 
 
 def _fit(
@@ -430,8 +481,9 @@ def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
     """Print what was tried and the scores; warn of a model that is of no use."""
     console.print(_leaderboard(evaluated.model, task, metric))
     console.print(_scores(evaluated))
-    if evaluated.verdict:
-        warnings.warn(evaluated.verdict, UserWarning, stacklevel=1)
+    for warning in (evaluated.verdict, evaluated.coverage_warning):
+        if warning:
+            warnings.warn(warning, UserWarning, stacklevel=1)
 
 
 def _leaderboard(model: Any, task: str, metric: Any) -> Table:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import output
+from .console import output, printable
 
 _MAX_NAMES = 20
 _MAX_COLUMNS = 30
@@ -32,8 +32,10 @@ def command(
 
     fitted = randkern.load(model)
     console = output()
-    for line in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
-        console.print(line, soft_wrap=True, markup=False)
+    for text in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
+        # Names in the file of a stranger may not write to the terminal.
+        for line in text.split("\n"):
+            console.print(printable(line), soft_wrap=True)
 
 
 def _lines(fitted: Any, n_bytes: int) -> Any:
@@ -50,11 +52,13 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     if names is not None and schema is not None:
         yield from _columns_as_read(names, schema)
     else:
-        shown = "" if names is None else ": " + ", ".join(map(str, names[:_MAX_NAMES]))
+        shown = (
+            "" if names is None else ": " + ", ".join(map(_quoted, names[:_MAX_NAMES]))
+        )
         more = ", ..." if names is not None and len(names) > _MAX_NAMES else ""
         yield f"{n_columns:,} columns{shown}{more}"
     if hasattr(fitted, "classes_"):
-        labels = [str(label) for label in fitted.classes_[:_MAX_NAMES]]
+        labels = [_quoted(label) for label in fitted.classes_[:_MAX_NAMES]]
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
     explain = getattr(getattr(fitted, "model_", None), "explain", None)
     if explain is not None:
@@ -87,9 +91,9 @@ def _shares(fitted: Any, compute: bool) -> Any:
 
 
 def _quoted(name: Any) -> str:
-    """Return the name of a column, in quotes if it has spaces around it."""
+    """Return a name, in quotes if it has line ends, or spaces around it."""
     text = str(name)
-    return text if text == text.strip() else repr(text)
+    return text if text == text.strip() and text.isprintable() else repr(text)
 
 
 def _columns_as_read(names: Any, schema: Any) -> Any:
@@ -101,6 +105,8 @@ def _columns_as_read(names: Any, schema: Any) -> Any:
     width = max(len(_quoted(name)) for name in names[:_MAX_COLUMNS])
     for name in names[:_MAX_COLUMNS]:
         text = schema.kinds[name]
+        if unit := schema.units.get(name):
+            text += f" in {unit}"
         if share := schema.missing_shares.get(name, 0.0):
             text += f", {share:.1%} missing" if share >= 0.001 else ", <0.1% missing"
         if texts := schema.placeholders(name):

@@ -1,8 +1,9 @@
 """Options that several commands share, and their parsers."""
 
+import csv
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,7 +50,7 @@ Categorical = Annotated[
     typer.Option(
         metavar="COLUMNS",
         help="Columns that hold categories though they look like numbers or dates; "
-        "separated by commas.",
+        "separated by commas, with quotes around names that hold one.",
     ),
 ]
 Numeric = Annotated[
@@ -81,6 +82,32 @@ DayFirst = Annotated[
         "--dayfirst/--monthfirst",
         help="Read dates such as 03/04/2026 with the day or the month first.",
     ),
+]
+DateFormat = Annotated[
+    str | None,
+    typer.Option(metavar="FORMAT", help='Format of dates, such as "%d.%m.%y".'),
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(metavar="SIGN", help="What separates fields; by default guessed."),
+]
+Header = Annotated[
+    str,
+    typer.Option(
+        metavar="ROW", help="Row of the names of columns, the first is 0; or none."
+    ),
+]
+SkipRows = Annotated[
+    int,
+    typer.Option("--skiprows", min=0, metavar="N", help="Lines above the names."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Encoding of text, such as cp1252."),
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXTS", help="More texts that stand for missing values."),
 ]
 Strip = Annotated[
     bool,
@@ -196,33 +223,35 @@ MemoryLimit = Annotated[
 
 
 def table_format(
+    *,
     categorical: list[str] | None,
     numeric: list[str] | None,
     drop: list[str] | None,
-    decimal: str,
-    thousands: str | None,
-    dayfirst: bool | None,
-    strip: bool,
+    header: str,
+    na_values: list[str] | None,
     text: list[str] | None = None,
+    **others: Any,
 ) -> "TableFormat":
     """Return how the options say to read a table."""
     from ..datasets import TableFormat
 
+    if header != "none" and not header.isdecimal():
+        raise ValueError(f"--header takes the number of a row or none, got {header!r}")
     return TableFormat(
-        _names(categorical),
-        _names(numeric),
-        _names(drop),
-        decimal,
-        thousands,
-        dayfirst,
-        strip,
-        _names(text),
+        categorical=_names(categorical),
+        numeric=_names(numeric),
+        drop=_names(drop),
+        text=_names(text),
+        header=None if header == "none" else int(header),
+        na_values=_names(na_values),
+        **others,
     )
 
 
 def _names(values: list[str] | None) -> tuple[str, ...]:
-    parts = [part.strip() for value in values or () for part in value.split(",")]
-    return tuple(part for part in parts if part)
+    """Return names separated by commas; those that hold one are quoted."""
+    rows = csv.reader(values or (), skipinitialspace=True)
+    return tuple(part.strip() for row in rows for part in row if part.strip())
 
 
 def parse_sizes(text: str, option: str = "--n-components") -> list[int]:

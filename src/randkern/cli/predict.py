@@ -48,12 +48,21 @@ def command(
     probabilities: Annotated[
         bool, typer.Option(help="Add the probability of each class.")
     ] = False,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", metavar="COLUMN", help="Write this column of ROWS first."),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Write all columns of ROWS first.")
+    ] = False,
 ) -> None:
     """Predict the rows of a table, in their order.
 
     Writes the column prediction; with --interval also low and high, with
     --probabilities a column per class.
     """
+    import pandas as pd
+
     import randkern
     from randkern.deployment import as_fitted, known_levels, schema_of
 
@@ -62,11 +71,22 @@ def command(
     _check_fitted(fitted, interval, probabilities)
     with naming(data):
         schema = schema_of(fitted)
-        frame = _columns(fitted, read(data, schema), data)
+        ids = [] if id_column is None else [id_column]
+        rows, frame = read(data, schema, ids)
+        if missing := {*ids} - {*rows.columns}:
+            raise ValueError(
+                f"--id: {data} has no column {missing.pop()!r}; it has "
+                f"{', '.join(map(repr, rows.columns[:20]))}"
+            )
+        frame = _columns(fitted, frame, data)
         frame = as_fitted(fitted, frame)
         _check_numbers(schema, frame)
         _warn_of_new_values(schema, known_levels(fitted), frame)
         predictions = _predictions(fitted, frame, interval, probabilities)
+    kept = rows if keep else rows[ids]
+    twice = [name for name in kept.columns if name in predictions.columns]
+    predictions = predictions.rename(columns={name: f"{name} (new)" for name in twice})
+    predictions = pd.concat([kept.reset_index(drop=True), predictions], axis=1)
     _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,8 @@ def load(
     if target is None:
         raise ValueError("--test needs a table; pass --data FILE and --target")
     with naming(str(test)):
-        return test_rows(table, read(str(test), table.schema), target, test.name)
+        rows = read(str(test), table.schema, [target])[1]
+        return test_rows(table, rows, target, test.name)
 
 
 def described(table: Any, task: str | None) -> str:
@@ -54,10 +55,7 @@ def described(table: Any, task: str | None) -> str:
     n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        text = f"{table.description}, because it holds {kind}"
-        if n > len(y) / 2:
-            text += f": {n:,} different ones in {len(y):,} rows are too many to learn"
-        return text
+        return f"{table.description}, because it holds {kind}"
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""
@@ -67,19 +65,22 @@ def described(table: Any, task: str | None) -> str:
     )
 
 
-def read(data: str, schema: Any = None) -> Any:
+def read(data: str, schema: Any = None, texts: Iterable[str] = ()) -> tuple[Any, Any]:
     """Return the dataframe in a file, or in standard input if it is ``-``.
 
-    With a schema its columns have the types of the fit.
+    First as it is, `texts` being columns of texts; then, with a schema, with the types
+    of the fit.
     """
     from ..datasets import read_table
 
     with _file_of(data) as path:
         if schema is None:
-            return read_table(path)
+            frame = read_table(path, texts=[*texts])
+            return frame, frame
         # What the fit dropped may be missing.
         form = replace(schema.form, drop=())
-        return schema.apply(read_table(path, form, texts=schema.texts))
+        frame = read_table(path, form, texts=[*schema.texts, *texts])
+        return frame, schema.apply(frame)
 
 
 @contextmanager
@@ -110,7 +111,14 @@ def _file_of(data: str) -> Iterator[str | Path]:
         path = Path(folder) / "standard-input"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield path.rename(path.with_suffix(guess_suffix(path)))
+        copied = path.rename(path.with_suffix(guess_suffix(path)))
+        try:
+            yield copied
+        except ValueError as error:
+            text = str(error)
+            if str(copied) not in text:
+                raise
+            raise ValueError(text.replace(str(copied), "standard input")) from error
 
 
 class TrialCounter:

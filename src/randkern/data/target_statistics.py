@@ -15,8 +15,6 @@ from randkern.backend.namespace import ops_of
 MAX_TARGET = 1e100
 # The same of their fourth powers, which the evidence of processes has.
 MAX_PROCESS_TARGET = 1e70
-# Sums of this small power of the weights hardly depend on the largest weights.
-_SMALL_POWER = 1 / 16
 # Centred squares below this share of all squares are rounding errors.
 _ROUNDED = 1e-26
 # Targets are far from 0 if their mean is at least this many standard deviations.
@@ -70,8 +68,6 @@ class TargetStatistics:
     n_rows: int
     largest_weight: float  # 1 for rows without weights
     moments: Moments
-    even: Moments  # the moments if all rows of positive weight had the weight 1
-    small_powers: float  # the sum of w_i^(1/16)
     largest_target: np.ndarray  # the largest |y| over rows of positive weight
 
     @classmethod
@@ -79,7 +75,7 @@ class TargetStatistics:
         """Return the statistics of blocks of targets (n, k) and weights (n,)."""
         zeros = np.zeros(n_targets)
         none = Moments(0.0, zeros, zeros)
-        total = cls(0, 0.0, none, none, 0.0, zeros)
+        total = cls(0, 0.0, none, zeros)
         for Y, weight in blocks:
             total = total.merged(cls._of_block(Y, weight))
         return total
@@ -93,15 +89,11 @@ class TargetStatistics:
             # Targets of rows of weight 0 are ignored, also in the scale.
             used = ops.as_float64(weight > 0)
             Y = Y * used[:, None]
-        even = Moments.of(Y, used)
-        moments = even if weight is None else Moments.of(Y, weight)
         weight = used if weight is None else weight
         return cls(
             len(Y),
             ops.largest_or_zero(weight),
-            moments,
-            even,
-            float((weight**_SMALL_POWER).sum()),
+            Moments.of(Y, weight),
             ops.to_host(ops.column_max_abs(Y)),
         )
 
@@ -111,8 +103,6 @@ class TargetStatistics:
             self.n_rows + other.n_rows,
             max(self.largest_weight, other.largest_weight),
             self.moments.merged(other.moments),
-            self.even.merged(other.even),
-            self.small_powers + other.small_powers,
             np.maximum(self.largest_target, other.largest_target),
         )
 
@@ -143,31 +133,10 @@ class TargetStatistics:
         return self.moments.squares
 
     @property
-    def usual_weight(self) -> float:
-        """Approximately the geometric mean of the positive weights.
-
-        A few enormous weights count no more than many usual ones.
-        """
-        if self.even.weight_sum == 0:
-            return 0.0
-        mean = self.small_powers / self.even.weight_sum
-        return mean ** (1 / _SMALL_POWER)
-
-    @property
     def spread(self) -> np.ndarray:
-        """The loss of the best constants, (k,), 0 for constant targets.
-
-        At most the loss if all rows had the usual weight: contributions of enormous
-        weights say nothing about the other rows.
-        """
-        squares = np.minimum(self.target_squares, self.usual_weight * self.even.squares)
-        return np.where(squares > _ROUNDED * self.loss_of_zero, squares, 0.0)
-
-    @property
-    def loss_of_zero(self) -> np.ndarray:
-        """Σ w_i y_i², (k,), bounded in the same way."""
-        even = self.usual_weight * self.even.all_squares
-        return np.minimum(self.moments.all_squares, even)
+        """The loss of the best constants, (k,), 0 for constant targets."""
+        squares = self.target_squares
+        return np.where(squares > _ROUNDED * self.moments.all_squares, squares, 0.0)
 
     @property
     def target_shift(self) -> np.ndarray:
@@ -179,5 +148,5 @@ class TargetStatistics:
 
     @property
     def are_far(self) -> bool:
-        """Whether targets that vary are far from 0, whatever their weights."""
-        return bool(np.any(self.even.are_far & (self.spread > 0)))
+        """Whether targets that vary are far from 0."""
+        return bool(np.any(self.moments.are_far & (self.spread > 0)))

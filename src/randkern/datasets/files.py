@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from randkern._extras import import_extra
+from randkern._files import special_kind
 from randkern.exceptions import DataFileError
 
 
@@ -49,9 +51,13 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
     Raises a DataFileError if a compressed stream turns out to be damaged while it is
     read.
     """
-    if not path.is_file():
-        kind = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise FileNotFoundError(f"{path} {kind}; check the path")
+    if re.match(r"[a-z]{2,}:/", str(path)):
+        address = str(path).replace(":/", "://", 1)
+        raise FileNotFoundError(f"{address} is an address; download the file first")
+    if (kind := special_kind(path)) is not None:
+        raise FileNotFoundError(f"{path} is {kind}, not a file; check the path")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; check the path")
     with path.open("rb") as raw:
         head = raw.peek(8)
         result = [how for start, how in _COMPRESSED.items() if head.startswith(start)]

@@ -10,10 +10,9 @@ import numpy as np
 
 from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._tables import is_numeric, is_time, no_numbers, objects_of
+from randkern._tables import days_of, is_numeric, is_time, no_numbers, objects_of
 from randkern._warnings import warn
 from randkern.data.columns import is_free_text, n_free_texts, with_known_types
-from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (
     Kind,
@@ -21,8 +20,8 @@ from randkern.datasets.schema import (
     TableSchema,
     as_texts,
     check_format,
-    example_of_amounts,
-    numbers_with_placeholders,
+    read_texts,
+    warn_of_few_texts,
 )
 from randkern.exceptions import DataFileError
 
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
-# The largest share of texts in a column of numbers that are likely mistakes, and how
-# many of them a warning shows.
-_FEW_TEXTS = 0.05
-_SHOWN_TEXTS = 3
 # Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few; above another number only if they count from 0 or 1.
 _MAX_CLASSES = 100
@@ -54,8 +49,8 @@ def dataset_from_frame(
 ) -> Dataset:
     """Split the target off a table and convert columns to types that models accept.
 
-    Dates and durations become days, see `dates_as_days`; `name` is the data set's, and
-    `source` that of the table in errors; `form` says how to read columns whose values
+    Dates and durations become days; `name` is the data set's, and `source` that of the
+    table in errors; `form` says how to read columns whose values
     are ambiguous. Without `task`, `infer_task` of the target decides. A target that
     cannot be learned, and columns that are neither numbers nor categories, raise a
     DataFileError; arguments that do not suit the table, and infinite numbers, a
@@ -77,14 +72,16 @@ def dataset_from_frame(
     typed = with_known_types(frame)
     column = typed[target]
     _warn_of_spaces(columns)
-    y = _target_values(column, source, form, task)
+    y, known, unit = _target_values(column, source, form, task)
     inferred = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, inferred, column, source, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
     for name_of_column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
         check_not_infinite(name_of_column, X[name_of_column].to_numpy())
-    X = _rows_with_target(X, column)
+    X = _rows_with_target(X, known)
+    if unit:
+        schema.units[str(target)] = unit
     classes = np.unique(y) if inferred == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(
@@ -97,7 +94,7 @@ def dataset_from_frame(
         target_names=None if classes is None else tuple(map(str, classes)),
         description=(
             f"{name}: n = {len(X):,}, {_column_counts(X)}, {inferred} of "
-            f"{target!r}{detail}"
+            f"{target!r}{f' in {unit}' if unit else ''}{detail}"
         ),
     )
 
@@ -188,7 +185,8 @@ def with_dependent_rows(
         if not is_numeric(column):
             raise ValueError(
                 f"--time {name}: expected a column of numbers or dates, by which rows "
-                f"can be ordered, but {no_numbers(column)}"
+                f"can be ordered, but {no_numbers(column)}; --date-format reads dates "
+                "in an unusual spelling"
             )
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
@@ -223,10 +221,10 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
                 f"column {column!r} is numeric in {table.name}, but in {name} "
                 f"{no_numbers(X[column])}; fix or clear this value"
             )
-    y = _target_values(frame[target], name, table.schema.form, table.task)
+    y, known, _ = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":
         y = _real_targets(y, frame[target], name)
-    return replace(table, X_test=_rows_with_target(X, frame[target]), y_test=y)
+    return replace(table, X_test=_rows_with_target(X, known), y_test=y)
 
 
 def infer_task(y: np.ndarray) -> Task:
@@ -255,16 +253,6 @@ def infer_task(y: np.ndarray) -> Task:
     return "regression" if n_distinct > max_classes else "classification"
 
 
-def may_be_labels(frame: "pd.DataFrame", target: str | None, task: str | None) -> bool:
-    """Return whether the target holds whole numbers that are classes."""
-    if target not in frame.columns:
-        return False
-    values = frame[target].dropna()  # floats, if some were missing
-    if values.dtype.kind not in "iu" and not _are_whole(values):
-        return False
-    return (task or infer_task(values.to_numpy())) == "classification"
-
-
 def _warn_of_spaces(columns: list[str]) -> None:
     if padded := [repr(name) for name in columns if name != name.strip()]:
         warn(
@@ -274,9 +262,8 @@ def _warn_of_spaces(columns: list[str]) -> None:
         )
 
 
-def _rows_with_target(X: "pd.DataFrame", column: "pd.Series") -> "pd.DataFrame":
+def _rows_with_target(X: "pd.DataFrame", known: np.ndarray) -> "pd.DataFrame":
     """Return the rows whose target is known, without categories of the others."""
-    known = column.notna().to_numpy()
     if known.all():
         return X
     X = X[known].reset_index(drop=True)
@@ -309,41 +296,112 @@ def _check_column(name: str, columns: list[str], source: str) -> None:
 
 def _target_values(
     column: "pd.Series", source: str, form: TableFormat, task: str | None
-) -> np.ndarray:
-    """Return the values of a target where it has any: numbers, booleans or texts.
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the values of a target, which rows have any, and their unit.
 
-    Rows without are left out with a warning, unless they are the most.
+    The values are numbers, booleans or texts. Rows without are left out with a warning,
+    unless they are the most.
     """
-    column = _known_targets(column, source, task)
+    name = str(column.name)
     typed = None if is_time(column) else _typed(column)
     if typed is None:
         raise DataFileError(
-            f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
+            f"{source}: the target {name!r} is of type {column.dtype}, expected "
             "numbers, text, booleans or categories; to predict a duration or a date, "
             "add a column with its number of days"
         )
-    if column.name in form.categorical:
-        return as_texts(column).to_numpy(dtype=object)
-    if typed.dtype.name == "category" and column.dtype.name != "category":
+    unit = ""
+    values = typed
+    is_category = typed.dtype.name == "category"
+    if name in form.categorical:
+        values = as_texts(column)
+    elif is_category and column.dtype.name == "category" and name not in form.numeric:
+        values = column
+    elif is_category:
+        values, unit = _target_of_texts(name, column, source, form, task)
+    known = values.notna().to_numpy()
+    _warn_of_missing(column, known, source, task, is_text=is_category)
+    values = values[known]
+    if not is_category and _are_whole(values):
+        # Whole numbers are floats in a column where some are missing.
+        values = values.astype(np.int64) if not known.all() else values
+    found = np.asarray(values)
+    if task == "classification" and found.dtype.kind == "f" and not unit:
+        if np.any(found != np.floor(found)):
+            found = as_texts(column[known]).to_numpy(dtype=object)
+    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _integer_dtype(found)}
+    return found.astype(wide.get(found.dtype.kind, found.dtype)), known, unit
+
+
+def _target_of_texts(
+    name: str, column: "pd.Series", source: str, form: TableFormat, task: str | None
+) -> "tuple[pd.Series, str]":
+    """Return a target of texts as numbers, truths or labels, and its unit."""
+    texts = as_texts(column)
+    reading = read_texts(name, column, form, all_of_them=True)
+    if reading.kind == "category":
         if task != "classification":
-            _check_no_format(str(column.name), column, source)
-        return as_texts(column).to_numpy(dtype=object)
-    values = np.asarray(typed)
-    if task == "classification" and values.dtype.kind == "f":
-        if np.any(values != np.floor(values)):
-            return as_texts(column).to_numpy(dtype=object)
-    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _integer_dtype(values)}
-    return values.astype(wide.get(values.dtype.kind, values.dtype))
+            check_format(name, column, f"{source}: the target")
+        return texts, ""
+    if reading.kind == "date":
+        if task == "classification":
+            return texts, ""
+        raise DataFileError(
+            f"{source}: the target {name!r} is a date; predict a number instead, such "
+            "as the days since the first date, or pass --task classification if each "
+            "date is a class"
+        )
+    import pandas
+
+    values = reading.values
+    integers = pandas.to_numeric(texts, errors="coerce")
+    if reading.kind == "number" and integers.dtype.kind in "iu":
+        values = integers  # which floats may round
+    if reading.kind == "boolean":
+        return values.map({1.0: True, 0.0: False}).astype(object), ""
+    if reading.odd:
+        reading.warn(name, asked=True)
+    if values.dtype.kind in "iu" or _are_whole(values.dropna()):
+        may_be_labels = (
+            task or infer_task(values.dropna().to_numpy())
+        ) == "classification"
+        if may_be_labels and texts.str.strip().str.match(r"[+-]?0\d").any():
+            _warn_of_zeros(name, texts)
+            return texts.str.strip(), ""
+        if values.dtype.kind == "f" and values.notna().all():
+            values = values.astype(np.int64)
+    elif task == "classification":
+        return texts, ""
+    return values, reading.unit
 
 
-def _known_targets(column: "pd.Series", source: str, task: str | None) -> "pd.Series":
-    """Return the targets that are not missing; warn of the others."""
-    missing = column.isna()
+def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
+    """Warn of labels that differ only in leading zeros, such as 1 and 01."""
+    texts = labels.dropna().drop_duplicates()
+    numbers = texts.astype(float)
+    if (alike := numbers.duplicated(keep=False)).any():
+        first = texts[numbers == numbers[alike].iloc[0]]
+        warn(
+            f"the target {target!r} holds {' and '.join(map(repr, first))}, which are "
+            "different classes: write them alike if they are one",
+            UserWarning,
+        )
+
+
+def _warn_of_missing(
+    column: "pd.Series",
+    known: np.ndarray,
+    source: str,
+    task: str | None,
+    *,
+    is_text: bool,
+) -> None:
+    """Warn of rows without a target; raise if they are the most."""
     n = len(column)
-    n_missing = int(missing.sum())
+    n_missing = n - int(known.sum())
     if not n_missing:
-        return column
-    row = int(np.argmax(missing))
+        return
+    row = int(np.argmin(known))
     text = (
         f"{source}: {n_missing:,} of {n:,} rows {'have' if n_missing > 1 else 'has'} "
         f"no value of the target {column.name!r} (empty, NA, None, null, ... count as "
@@ -356,12 +414,9 @@ def _known_targets(column: "pd.Series", source: str, task: str | None) -> "pd.Se
             "rows"
         )
     text += f" and {'are' if n_missing > 1 else 'is'} left out; {where}"
-    if task != "regression" and not is_numeric(column):
+    if task != "regression" and is_text:
         text += "; if it is the name of a class, rename it"
     warn(text, UserWarning)
-    known = column[~missing]
-    # Whole numbers are floats in a column where some are missing.
-    return known.astype(np.int64) if _are_whole(known) else known
 
 
 def _are_whole(values: Any) -> bool:
@@ -371,24 +426,6 @@ def _are_whole(values: Any) -> bool:
     return bool(np.isfinite(values).all() and (np.floor(values) == values).all()) and (
         abs(values).max() < 2**53
     )
-
-
-def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
-    """Raise if a target of texts holds numbers or dates that are read otherwise."""
-    check_format(name, column, f"{source}: the target")
-    if amount := example_of_amounts(column):
-        raise DataFileError(
-            f"{source}: the target {name!r} holds amounts such as {amount!r}, "
-            "which are texts; remove their sign and what separates thousands, so that "
-            "they are numbers, or pass --task classification if each amount is a class"
-        )
-    dates = dates_as_days(column.to_frame())[name]
-    if is_numeric(dates):
-        raise DataFileError(
-            f"{source}: the target {name!r} is a date; predict a number instead, such "
-            "as the days since the first date, or pass --task classification if each "
-            "date is a class"
-        )
 
 
 def _checked_for_task(
@@ -406,6 +443,15 @@ def _checked_for_task(
                 f"{_target_cell(column, texts)}; fix "
                 "such rows, or pass --task classification (in Python "
                 "task='classification') if each value is a class"
+            )
+    if not is_stated and y.dtype.kind == "O" and len(y) > _MANY_TEXTS:
+        n_classes = len(set(y))
+        if 2 * n_classes > len(y):
+            raise DataFileError(
+                f"{source}: the target {target!r} holds {n_classes:,} different texts "
+                f"in {len(y):,} rows, such as {y[0]!r}: too many classes to learn; "
+                "choose another target, or pass --task classification (in Python "
+                "task='classification') if each is a class"
             )
     if _are_whole(y):
         y = y.astype(np.int64)  # class 1, not 1.0
@@ -449,47 +495,22 @@ def _real_targets(y: np.ndarray, column: "pd.Series", source: str) -> np.ndarray
 def _typed_features(
     frame: "pd.DataFrame", source: str, form: TableFormat
 ) -> "tuple[pd.DataFrame, TableSchema]":
-    """Return numbers, booleans, categories and free texts, and how they are read.
-
-    Strings become categories, or dates or numbers if they are such; only columns of
-    free text stay strings.
-    """
+    """Return numbers, booleans, categories and free texts, and how they are read."""
     pandas = import_extra("pandas", "Reading a table", "data")
-    unchanged = (*form.categorical, *form.text)
-    days = dates_as_days(frame, unchanged, dayfirst=form.dayfirst)
     schema = TableSchema({}, form)
     columns: dict[str, Any] = {}
     refused = []
     for name in frame.columns:
-        text = str(name)
-        column = days[name]
-        is_date = is_numeric(column) and not is_numeric(frame[name])
-        is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
-        if text in form.categorical:
-            column = as_texts(column).astype("category")
-        elif text not in form.text and not is_numeric(column):
-            column = _read_texts(text, column, schema)
-        is_text = column.dtype.kind == "O" and column.dtype.name != "category"
-        if text in form.text or (is_text and is_free_text(objects_of(column))):
-            columns[text] = as_texts(column)
-            schema.kinds[text] = "text"
-            schema.missing_shares[text] = float(column.isna().mean())
-            continue
-        typed = _typed(column)
+        text, column = str(name), frame[name]
+        typed = _typed_feature(text, column, schema)
         if typed is None:
             # The rows that hold lists or similar, or the first row if none do.
-            odd = [not isinstance(value, Hashable) for value in frame[name].tolist()]
+            odd = [not isinstance(value, Hashable) for value in column.tolist()]
             rows = np.flatnonzero(odd) if any(odd) else np.array([0])
-            refused.append(f"{name!r} ({frame[name].dtype}): {cell(frame[name], rows)}")
+            refused.append(f"{name!r} ({column.dtype}): {cell(column, rows)}")
             continue
-        columns[text] = typed
-        kind: Kind = "boolean" if typed.dtype == bool else "number"
-        if is_date:
-            kind = "date"
-        elif not is_numeric(typed):
-            kind = "category"
-        schema.kinds[text] = kind
-        schema.missing_shares[text] = float(typed.isna().mean())
+        columns[text], schema.kinds[text] = typed
+        schema.missing_shares[text] = float(columns[text].isna().mean())
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
@@ -498,56 +519,64 @@ def _typed_features(
     return pandas.DataFrame(columns), schema
 
 
-def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":
-    """Return a column of texts as numbers, if they are, or else as it is."""
+def _typed_feature(
+    name: str, column: "pd.Series", schema: TableSchema
+) -> "tuple[pd.Series, Kind] | None":
+    """Return a column as its values are, and its kind.
+
+    None if it is neither of numbers nor of categories.
+    """
+    import pandas
+
+    form = schema.form
+    if name in form.text:
+        return as_texts(column), "text"
+    if name in form.categorical:
+        return as_texts(column).astype("category"), "category"
+    if is_time(column):
+        days = pandas.Series(days_of(column), index=column.index)
+        return days, "number" if column.dtype.kind == "m" else "date"
+    typed = _typed(column)
+    if typed is None:
+        return None
+    if typed.dtype == bool:
+        return typed, "boolean"
+    if is_numeric(typed):
+        return typed, "boolean" if _is_boolean(column) else "number"
+    if column.dtype.name == "category" and name not in form.numeric:
+        return column, "category"
+    reading = read_texts(name, column, form)
+    if reading.kind != "category":
+        reading.warn(name, asked=name in form.numeric)
+        if reading.odd:
+            schema.missing[name] = reading.odd
+        if reading.unit:
+            schema.units[name] = reading.unit
+        values = reading.values
+        if reading.kind == "boolean" and values.notna().all():
+            values = values.astype(bool)
+        return values, reading.kind
+    texts = as_texts(column)
+    if texts.notna().any():
+        check_format(name, column)
+        warn_of_few_texts(name, texts.dropna())
+    if is_free_text(objects_of(column)):
+        return texts, "text"
+    return typed, "category"
+
+
+def _is_boolean(column: "pd.Series") -> bool:
+    """Return whether a column holds booleans, and perhaps missing values."""
     from pandas.api import types
 
-    values = column.dropna()
-    asked = name in schema.form.numeric
-    if isinstance(column.dtype, types.CategoricalDtype) and not asked:
-        return column
-    if not asked and types.infer_dtype(values) not in ("string", "empty"):
-        return column
-    converted = numbers_with_placeholders(name, column, asked=asked)
-    if converted is None:
-        check_format(name, column)
-        _warn_of_amounts(name, values)
-        _warn_of_few_texts(name, values)
-        return column
-    numbers, placeholders = converted
-    if placeholders:
-        schema.missing[name] = placeholders
-    return numbers
-
-
-def _warn_of_amounts(name: str, values: "pd.Series") -> None:
-    """Warn that amounts such as $326 are texts."""
-    if amount := example_of_amounts(values):
-        warn(
-            f"column {name!r} holds amounts such as {amount!r}, which are read "
-            "as texts: remove their sign and what separates thousands, so that they "
-            "are numbers",
-            UserWarning,
+    dtype = column.dtype
+    return bool(
+        types.is_bool_dtype(dtype)
+        or (
+            types.is_object_dtype(dtype)
+            and types.infer_dtype(column, skipna=True) == "boolean"
         )
-
-
-def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
-    """Warn that texts in few cells make categories of a column of numbers."""
-    from pandas import to_numeric
-
-    distinct = values.drop_duplicates()
-    texts = values[values.isin(distinct[to_numeric(distinct, errors="coerce").isna()])]
-    if len(texts) <= _FEW_TEXTS * len(values):
-        shown = ", ".join(map(repr, texts.unique()[:_SHOWN_TEXTS]))
-        shown += ", ..." * (texts.nunique() > _SHOWN_TEXTS)
-        warn(
-            f"column {name!r} holds numbers in {len(values) - len(texts):,} of "
-            f"{len(values):,} cells, and texts in {len(texts):,} ({shown}): it is read "
-            f"as categories. On the command line, --numeric {shlex.quote(name)} reads "
-            f"its texts as missing values; --categorical {shlex.quote(name)} reads it "
-            "so without a warning.",
-            UserWarning,
-        )
+    )
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":
@@ -560,8 +589,8 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
         return column
     if is_object and types.infer_dtype(column, skipna=True) == "decimal":
         return column.astype(np.float64)  # Parquet returns ``decimal.Decimal``
-    if types.is_bool_dtype(dtype):
-        return column.astype("category" if column.isna().any() else bool)
+    if _is_boolean(column):
+        return column.astype(float if column.isna().any() else bool)
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         if isinstance(dtype, np.dtype):
             return column

@@ -14,14 +14,13 @@ from urllib.error import URLError
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern.datasets.frames import dataset_from_frame, may_be_labels
+from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import (
     ENDINGS,
     TABLE_SUFFIXES,
     read_table,
-    with_labels_as_written,
 )
 
 # Data sets of scikit-learn, and the functions of sklearn.datasets that load them.
@@ -221,9 +220,8 @@ def load_dataset(
         path = Path(text)
         if place is not None and not path.exists() and (place / path).exists():
             path = place / path
-        frame = read_table(path, form)
-        if may_be_labels(frame, target, task):
-            frame = with_labels_as_written(frame, path, str(target), form)
+        # Labels are read as they are written: 01 is not 1.
+        frame = read_table(path, form, texts=() if target is None else (target,))
         return dataset_from_frame(
             frame,
             target,

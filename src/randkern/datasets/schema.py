@@ -14,7 +14,12 @@ from randkern._cells import cell
 from randkern._tables import days_of, is_numeric, is_time
 from randkern._warnings import warn
 from randkern.data.columns import with_known_types
-from randkern.data.dates import WRITTEN_DATE, days_of_texts
+from randkern.data.written import (
+    check_dates,
+    days_of_texts,
+    example_of_ambiguous_dates,
+    numbers_of_texts,
+)
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -49,11 +54,13 @@ _PLACEHOLDERS = frozenset(
         "#div/0!",
         "#num!",
         "#name?",
+        "—",
+        "–",  # noqa: RUF001
+        "0000-00-00",
     }
 )
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Other formats: of numbers whose thousands are separated (which a decimal comma may
-# resemble), of numbers with a decimal comma, and of dates; and what to say.
+# resemble), and of numbers with a decimal comma; and what to say.
 _FORMATS = (
     (
         re.compile(r"[+-]?\d{1,3}([, '’])\d{3}(\1\d{3})*(\.\d+)?$"),
@@ -73,18 +80,17 @@ _FORMATS = (
         "say --decimal ',' --thousands with the sign (in Python "
         "TableFormat(decimal=',', thousands='.'))",
     ),
-    (
-        WRITTEN_DATE,
-        "dates",
-        "say --dayfirst or --monthfirst (in Python TableFormat(dayfirst=True or "
-        "False)), or write them as 2026-11-22",
-    ),
-)
-# Amounts such as $326, 1,200 € and 12.5%.
-_AMOUNT = re.compile(
-    r"[+-]?[$€£¥] ?[+-]?\d[\d.,'’ ]*|[+-]?\d[\d.,'’ ]*[$€£¥%]", re.ASCII
 )
 _THOUSANDS_SIGNS = (",", ".", " ", "'", "’", "_")
+# What is before or after the digits of an amount.
+_UNIT = re.compile(r"^[$€£¥] ?|^[A-Z]{3} (?=\d)| ?[%$€£¥]$|(?<=\d) ?[^\W\d_]+$")
+# Texts that are codes, not numbers that could not be read: V57, but not <0.5.
+_CODE = re.compile(r"[^\W\d_]+[-. ]?\d")
+# Of a column that is numeric except for some texts, so many numbers are different, or
+# it may be one of categories.
+_FEW_CATEGORIES = 20
+# The share of texts of which a column of categories may be one of numbers.
+_FEW_TEXTS = 0.05
 _MAX_SHOWN = 3
 
 
@@ -106,12 +112,20 @@ class TableFormat:
     thousands : str, optional
         What separates thousands, such as ``","`` in ``1,234``.
     dayfirst : bool, optional
-        Whether dates such as ``03/04/2026`` begin with the day or with the month.
-        Without it they are refused; dates such as ``2026-04-03`` are always read.
+        Whether dates such as ``03/04/2026`` begin with the day or with the month. By
+        default other dates of the column tell, such as ``13/04/2026``; if none does,
+        they are refused.
     strip : bool, default=False
         Remove spaces around names of columns and around texts.
     text : tuple of str
         Columns of free text, whose words are read.
+    date_format : str, optional
+        The format of dates, such as ``"%d.%m.%y"``, if it is none of the usual ones.
+    sep, header, skiprows, encoding, na_values
+        As in :func:`pandas.read_csv`. By default `sep` is the sign that divides most
+        lines into as many fields, and the encoding is UTF-8, or UTF-16 if the file
+        begins with its byte order mark; `header` and `skiprows` also apply to
+        spreadsheets, and `na_values` to all files.
 
     Examples
     --------
@@ -133,6 +147,12 @@ class TableFormat:
     dayfirst: bool | None = None
     strip: bool = False
     text: tuple[str, ...] = ()
+    date_format: str | None = None
+    sep: str | None = None
+    header: int | None = 0
+    skiprows: int = 0
+    encoding: str | None = None
+    na_values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -175,12 +195,15 @@ class TableSchema:
         Texts of columns of numbers that were read as missing values.
     missing_shares : dict of str to float
         The share of rows of each column whose value is missing.
+    units : dict of str to str
+        Units of columns of numbers, such as kg or $.
     """
 
     kinds: dict[str, Kind]
     form: TableFormat = field(default_factory=TableFormat)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     missing_shares: dict[str, float] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[str]:
@@ -201,8 +224,7 @@ class TableSchema:
     def placeholders(self, name: str) -> str:
         """Return the texts of a column that were read as missing, such as ``'?'``."""
         texts = self.missing.get(name, ())
-        shown = ", ".join(map(repr, texts[:_MAX_SHOWN]))
-        return shown + ", ..." * (len(texts) > _MAX_SHOWN)
+        return shown_texts(texts)
 
     def apply(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Return a table with its columns as at the fit.
@@ -218,45 +240,60 @@ class TableSchema:
             column = frame[name]
             if kind in ("category", "text"):
                 typed[name] = as_texts(column)
-            elif kind == "date":
-                typed[name] = self._days(name, column)
             elif is_time(column):
                 typed[name] = days_of(column)
+            elif kind == "date":
+                typed[name] = self._days(name, column)
             elif not is_numeric(column):
                 typed[name] = self._numbers(name, column)
         return typed
 
     def _days(self, name: str, column: "pd.Series") -> Any:
-        if is_time(column):
-            return days_of(column)
         if column.notna().any() and is_numeric(column):
             raise DataFileError(
                 f"column {name!r} had dates when the model was fitted, but has numbers "
                 "now; write dates as 2026-11-22"
             )
-        return days_of_texts(name, column, self.form.dayfirst, expect_dates=True)
+        texts = as_texts(column)
+        days = days_of_texts(texts, self.form.dayfirst, self.form.date_format)
+        if not self._missing(name, texts, np.isnan(days)):
+            check_dates(name, column, days)
+        return days
 
     def _numbers(self, name: str, column: "pd.Series") -> "pd.Series":
         """Return a column of texts as numbers; unchanged if some are none."""
-        import pandas
+        texts = as_texts(column)
+        numbers = truths(texts)
+        if numbers is None:
+            form = self.form
+            known = self.units.get(name, "")
+            numbers, unit = numbers_of_texts(
+                texts, form.decimal, form.thousands, known_unit=known
+            )
+            if unit not in ("", known):
+                raise DataFileError(
+                    f"column {name!r} is in {unit!r}, but it "
+                    + (f"was in {known!r}" if known else "had no unit")
+                    + " when the model was fitted; convert it"
+                )
+        return numbers if self._missing(name, texts, numbers.isna()) else column
 
-        words = {"true": "1", "false": "0"}
-        texts = as_texts(column).map(
-            lambda text: words.get(text.casefold(), text), na_action="ignore"
-        )
+    def _missing(self, name: str, texts: "pd.Series", is_odd: Any) -> bool:
+        """Return whether the values that could not be read are missing ones.
+
+        They are, if they are placeholders, or if there were others at the fit.
+        """
         known = {*self.missing.get(name, ())}
-        numbers = pandas.to_numeric(texts, errors="coerce")
-        odd = texts[numbers.isna() & texts.notna()].drop_duplicates()
+        odd = texts[is_odd & texts.notna()].drop_duplicates()
         unknown = [text for text in odd if text not in known]
-        if any(not is_placeholder(text) for text in unknown):
-            return column
+        if all(map(is_placeholder, known)) and not all(map(is_placeholder, unknown)):
+            return False
         if unknown:
             warn(
-                f"column {name!r}: {', '.join(map(repr, unknown[:_MAX_SHOWN]))} is "
-                "read as a missing number",
+                f"column {name!r}: {shown_texts(unknown)} is read as missing",
                 UserWarning,
             )
-        return numbers
+        return True
 
 
 def is_placeholder(text: str) -> bool:
@@ -284,69 +321,124 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def numbers_with_placeholders(
-    name: str, column: "pd.Series", *, asked: bool
-) -> "tuple[pd.Series, tuple[str, ...]] | None":
-    """Return a column of texts as numbers, and texts that are read as missing.
+def shown_texts(texts: Collection[str]) -> str:
+    """Return the first texts in quotes."""
+    shown = ", ".join(map(repr, list(texts)[:_MAX_SHOWN]))
+    return shown + ", ..." * (len(texts) > _MAX_SHOWN)
 
-    None if it is no column of numbers: other texts than placeholders are among them
-    (unless it was `asked` for), or fewer numbers than placeholders.
+
+def truths(texts: "pd.Series") -> "pd.Series | None":
+    """Return texts that are all true or false as 1 and 0, or None."""
+    words = {text: text.strip().casefold() for text in texts.dropna().unique()}
+    if not words or not {*words.values()} <= {"true", "false"}:
+        return None
+    known = {text: float(word == "true") for text, word in words.items()}
+    return texts.map(known).astype(float)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A column of texts as numbers, days or categories.
+
+    `odd` are the texts that are read as missing, and `n_odd` the rows that hold them.
+    """
+
+    values: "pd.Series"
+    kind: Kind
+    unit: str = ""
+    odd: tuple[str, ...] = ()
+    n_odd: int = 0
+
+    def warn(self, name: str, *, asked: bool) -> None:
+        """Warn of the texts that are read as missing."""
+        if self.odd:
+            advice = f"; --categorical {shlex.quote(name)} reads it as categories"
+            what = "numeric" if self.kind == "number" else "of dates"
+            more = len(self.odd) - _MAX_SHOWN
+            warn(
+                f"column {name!r} is {what}, except for "
+                f"{', '.join(map(repr, self.odd[:_MAX_SHOWN]))}"
+                + f" and {more} other texts" * (more > 0)
+                + f" in {self.n_odd:,} rows, read as missing"
+                + advice * (not asked),
+                UserWarning,
+            )
+
+
+def read_texts(
+    name: str, column: "pd.Series", form: TableFormat, *, all_of_them: bool = False
+) -> Reading:
+    """Read a column of texts: as truths, dates or numbers, if most of them are such.
+
+    Others are missing values then, unless they may be codes or categories, and unless
+    `all_of_them` have to be read.
     """
     import pandas
 
     texts = as_texts(column)
-    distinct = texts.dropna().drop_duplicates()
-    parsed = pandas.to_numeric(distinct, errors="coerce")
-    different = tuple(distinct[parsed.isna()])
-    if not asked and not all(map(is_placeholder, different)):
-        return None
-    known = dict(zip(distinct, parsed, strict=True))
-    numbers = pandas.to_numeric(texts.map(known, na_action="ignore"))
-    odd = texts[numbers.isna() & texts.notna()]
+    asked = name in form.numeric
+    n_present = int(texts.notna().sum())
+    booleans = None if asked else truths(texts)
+    if booleans is not None:
+        return Reading(booleans, "boolean")
+    numbers, unit = numbers_of_texts(texts, form.decimal, form.thousands)
     n_numbers = int(numbers.notna().sum())
-    if asked and not n_numbers and len(odd):
+    distinct = texts[numbers.isna()].dropna().drop_duplicates()
+    if asked and not n_numbers and n_present:
         raise DataFileError(
             f"column {name!r} cannot be numeric, as it contains no number: "
             f"{cell(column, np.flatnonzero(column.notna()))}"
         )
-    if not asked and len(odd) >= n_numbers:
-        return None
-    if different:
-        shown = ", ".join(map(repr, different[:_MAX_SHOWN]))
-        more = f" and {len(different) - _MAX_SHOWN} other texts" * (
-            len(different) > _MAX_SHOWN
-        )
-        advice = (
-            ""
-            if asked
-            else f"; --categorical {shlex.quote(name)} reads it as categories"
-        )
-        warn(
-            f"column {name!r} is numeric, except for {shown}{more} in {len(odd):,} "
-            f"rows, read as missing{advice}",
-            UserWarning,
-        )
-    return numbers, different
-
-
-def example_of_amounts(column: "pd.Series") -> str | None:
-    """Return an amount such as ``'$326'`` if half of the texts are amounts with a sign.
-
-    None if they are not.
-    """
-    texts = [text.strip() for text in as_texts(column).dropna().drop_duplicates()]
-    amounts = [text for text in texts if _AMOUNT.fullmatch(text)]
-    return amounts[0] if amounts and len(amounts) >= len(texts) / 2 else None
+    are_placeholders = all(map(is_placeholder, distinct))
+    if n_numbers and not (are_placeholders or all_of_them):
+        check_format(name, distinct)
+    many = numbers.nunique() > _FEW_CATEGORIES
+    are_codes = sum(_CODE.match(text.strip()) is not None for text in distinct)
+    may_be_missing = are_placeholders or (many and 2 * are_codes < len(distinct))
+    if asked or (2 * n_numbers > n_present and (may_be_missing and not all_of_them)):
+        odd = texts.isin(distinct)
+        return Reading(numbers, "number", unit, tuple(distinct), int(odd.sum()))
+    if n_numbers == n_present > 0:
+        return Reading(numbers, "number", unit)
+    days = days_of_texts(texts, form.dayfirst, form.date_format)
+    is_odd = np.isnan(days) & texts.notna().to_numpy()
+    distinct = texts[is_odd].drop_duplicates()
+    if 2 * int(is_odd.sum()) < n_present:
+        values = pandas.Series(days, index=column.index)
+        return Reading(values, "date", "", tuple(distinct), int(is_odd.sum()))
+    return Reading(column, "category")
 
 
 def check_format(name: str, column: "pd.Series", subject: str = "column") -> None:
     """Raise for texts that are numbers or dates in a format that has to be named."""
     texts = as_texts(column).dropna().drop_duplicates()
-    others = [text for text in map(str.strip, texts) if not _NUMBER.fullmatch(text)]
+    numbers = numbers_of_texts(texts)[0]
+    others = [_UNIT.sub("", text.strip()) for text in texts[numbers.isna()]]
+    categorical = f"--categorical {shlex.quote(name)} reads it as categories"
     for pattern, described, advice in _FORMATS:
         alike = [text for text in others if pattern.match(text)]
         if alike and len(alike) >= len(others) / 2:
             raise DataFileError(
                 f"{subject} {name!r} holds {described} such as {alike[0]!r}: {advice}; "
-                f"--categorical {shlex.quote(name)} reads it as categories"
+                + categorical
             )
+    if date := example_of_ambiguous_dates(texts):
+        raise DataFileError(
+            f"{subject} {name!r} holds dates such as {date!r}: say --dayfirst or "
+            "--monthfirst (in Python TableFormat(dayfirst=True or False)), or write "
+            f"them as 2026-11-22; {categorical}"
+        )
+
+
+def warn_of_few_texts(name: str, values: "pd.Series") -> None:
+    """Warn that texts in few cells make categories of a column of numbers."""
+    texts = values[numbers_of_texts(values)[0].isna()]
+    if len(texts) <= _FEW_TEXTS * len(values):
+        warn(
+            f"column {name!r} holds numbers in {len(values) - len(texts):,} of "
+            f"{len(values):,} cells, and texts in {len(texts):,} "
+            f"({shown_texts(texts.unique())}): it is read as categories. On the "
+            f"command line, --numeric {shlex.quote(name)} reads its texts as missing "
+            f"values; --categorical {shlex.quote(name)} reads it so without a warning.",
+            UserWarning,
+        )

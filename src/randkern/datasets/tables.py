@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import json
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -26,16 +27,26 @@ _ARROW = (".arrow", ".arrows", ".feather")
 # The names of columns are looked for in so many rows below a title.
 _TITLE_ROWS = 5
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
-TABLE_SUFFIXES = tuple(
-    kind + packed
-    for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
-    for packed in _PACKED
+_SHEETS = (".xlsx", ".xlsm")
+TABLE_SUFFIXES = (
+    tuple(
+        kind + packed
+        for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
+        for packed in _PACKED
+    )
+    + _SHEETS
 )
 #: What files are tables, for messages.
 ENDINGS = (
     f"{', '.join((*_SEPARATORS, *_JSON_LINES, '.parquet', *_ARROW[:-1]))} or "
-    f"{_ARROW[-1]}, also compressed ({', '.join(_PACKED[1:])})"
+    f"{_ARROW[-1]}, also compressed ({', '.join(_PACKED[1:])}), or {_SHEETS[0]}"
 )
+# Signs that may separate fields, and how many bytes tell which does.
+_SIGNS = (",", ";", "\t", "|")
+_SAMPLE = 65_536
+# Lines that tell the separator, and the byte order marks of UTF-16.
+_LINES = 100
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Advice for unsupported files, by suffix.
 _ADVICE = {
     ".json": "; one object per line is .jsonl (pandas: orient='records', lines=True)",
@@ -47,6 +58,7 @@ _STARTS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
     b"FEA1": ".arrow",
+    b"PK\x03\x04": ".xlsx",
     _ARROW_STREAM: ".arrow",
 }
 
@@ -62,14 +74,15 @@ def read_table(
     Parameters
     ----------
     path : str or Path
-        ``.csv`` and ``.tsv`` (UTF-8 text with the column names in the first row),
-        ``.jsonl`` and ``.ndjson`` (one JSON object per line), ``.parquet``; ``.arrow``,
-        ``.arrows`` and ``.feather`` (Arrow files and streams). Each may be
-        compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``; recognised by content).
+        ``.csv`` and ``.tsv`` (text with the column names in the first row), ``.xlsx``
+        (the first sheet), ``.jsonl`` and ``.ndjson`` (one JSON object per line),
+        ``.parquet``; ``.arrow``, ``.arrows`` and ``.feather`` (Arrow files and
+        streams). Each may be compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``;
+        recognised by content).
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
     form : TableFormat, optional
-        The format of numbers in text, whether to strip spaces, and columns to read as
+        How text files are written, whether to strip spaces, and columns to read as
         texts, or not at all.
     texts : collection of str
         More columns to read as texts.
@@ -106,6 +119,8 @@ def read_table(
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
     elif kind in _JSON_LINES:
         frame = _parsed(_read_json_lines(path), form, texts)
+    elif kind in _SHEETS:
+        frame = _parsed(_read_sheet(path, form), form, texts)
     else:
         frame = _read_binary(path, arrow=kind in _ARROW)
     if form.strip:
@@ -115,49 +130,12 @@ def read_table(
     return frame.drop(columns=list(form.drop))
 
 
-def with_labels_as_written(
-    frame: "pd.DataFrame", path: Path, target: str, form: TableFormat | None
-) -> "pd.DataFrame":
-    """Return the table of a text file with 01 instead of 1 in a column, if it has such.
-
-    Whole numbers with leading zeros are labels.
-    """
-    kind = _kind_of(path)
-    form = form or TableFormat()
-    if kind in _SEPARATORS:
-        written = _read_text(path, _SEPARATORS[kind], form, (), only=target)
-        labels = written.iloc[:, 0].str.strip()
-    elif kind in _JSON_LINES:
-        labels = as_texts(_read_json_lines(path)[target])
-    else:
-        return frame
-    if not labels.str.match(r"[+-]?0\d").any():
-        return frame
-    _warn_of_zeros(target, labels)
-    return frame.assign(**{target: labels.to_numpy()})
-
-
-def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
-    """Warn of labels that differ only in leading zeros, such as 1 and 01."""
-    texts = labels.dropna().drop_duplicates()
-    numbers = texts.astype(float)
-    if (alike := numbers.duplicated(keep=False)).any():
-        first = texts[numbers == numbers[alike].iloc[0]]
-        warn(
-            f"the target {target!r} holds {' and '.join(map(repr, first))}, which are "
-            "different classes: write them alike if they are one",
-            UserWarning,
-        )
-
-
 def _kind_of(path: Path) -> str:
     """Return the suffix of a table's name, without that of its compression."""
     suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
-    if path.suffix.lower() in (".xls", ".xlsx", ".xlsm", ".ods"):
+    if path.suffix.lower() in (".xls", ".ods"):
         raise ValueError(
-            f"{path}: spreadsheets are not read; save the sheet as CSV UTF-8, or in "
-            f"Python run pandas.read_excel({path.name!r}).to_csv("
-            f"{path.stem + '.csv'!r}, index=False)"
+            f"{path}: of spreadsheets, {' and '.join(_SHEETS)} are read; save it as one"
         )
     if suffix is None:
         raise ValueError(
@@ -168,87 +146,124 @@ def _kind_of(path: Path) -> str:
 
 
 def _read_text(
-    path: Path,
-    separator: str,
-    form: TableFormat,
-    texts: Collection[str],
-    only: str | None = None,
+    path: Path, usual: str, form: TableFormat, texts: Collection[str]
 ) -> "pd.DataFrame":
-    """Read a CSV file, or a column of one that has been read."""
+    """Read a CSV file."""
     pandas = import_extra("pandas", "Reading a CSV file", "data")
+    encoding = form.encoding or "utf-8-sig"
     try:
         with open_data(path) as stream:
-            line = stream.readline().decode("utf-8-sig", "replace")
-        separator = _separator(line, separator, form.decimal)
-        if only is None:
-            with open_data(path) as stream:
-                _check_rows(path, stream, separator)
+            sample = stream.read(_SAMPLE)
+        if form.encoding is None and sample.startswith(_UTF16):
+            encoding = "utf-16"
+        elif form.encoding is None and b"\0" in sample:
+            raise DataFileError(
+                f"{path}: not UTF-8 text{guess_content(sample)}: it holds zero bytes; "
+                "if it is UTF-16 without a byte order mark, say --encoding utf-16-le "
+                "(in Python TableFormat(encoding=...))"
+            )
+        separator = form.sep or _separator(sample, encoding, usual, form)
+        with open_data(path) as stream:
+            _check_rows(path, stream, separator, encoding, form)
         with open_data(path) as stream:
             # Texts that are yet to be stripped are read as they are.
-            as_written = form.strip or only is not None
-            types = str if as_written else dict.fromkeys(texts, str)
+            types: Any = str if form.strip else dict.fromkeys(texts, str)
             # Without index_col=False, pandas takes the first column for row names
             # if rows end in a separator.
-            return pandas.read_csv(
+            frame = pandas.read_csv(
                 stream,
                 sep=separator,
+                header=form.header,
+                skiprows=form.skiprows,
                 index_col=False,
-                usecols=None if only is None else lambda name: name.strip() == only,
                 low_memory=False,
-                encoding="utf-8-sig",
+                encoding=encoding,
                 dtype=types,
                 decimal=form.decimal,
                 thousands=form.thousands,
+                na_values=list(form.na_values),
             )
-    except UnicodeDecodeError as error:
+    except LookupError as error:  # of an encoding
+        raise ValueError(f"{error}; expected one such as utf-8 or cp1252") from error
+    except UnicodeError as error:
         with path.open("rb") as stream:
             seen = guess_content(stream.read(32))
         raise DataFileError(
-            f"{path}: not UTF-8 text{seen}: {error}; save the table as UTF-8 "
-            "(in Excel: CSV UTF-8)"
+            f"{path}: not {encoding.removesuffix('-sig').upper()} text{seen}: {error}; "
+            "save the table as UTF-8 (in Excel: CSV UTF-8), or say --encoding cp1252 "
+            "or another (in Python TableFormat(encoding=...))"
         ) from error
     except (csv.Error, pandas.errors.ParserError, pandas.errors.EmptyDataError) as err:
         raise DataFileError(f"{path}: cannot be read as a table: {err}") from err
+    return frame.rename(columns=str)
 
 
-def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
+def _separator(sample: bytes, encoding: str, usual: str, form: TableFormat) -> str:
+    """Return the sign that divides most lines into as many fields.
+
+    Among equal ones the usual one is chosen, unless it is the decimal sign.
+    """
+    lines = sample.decode(encoding, "ignore").splitlines()[form.skiprows :]
+    lines = [line for line in lines[:_LINES] if line.strip()]
+
+    def preference(sign: str) -> tuple[float, bool, int]:
+        widths = [len(row) for row in csv.reader(lines, delimiter=sign)]
+        width, n = Counter(widths or [1]).most_common(1)[0]
+        alike = n if width > 1 and widths[0] == width else 0
+        return alike / max(len(widths), 1), sign == usual, width
+
+    signs = [sign for sign in _SIGNS if sign != form.decimal]
+    best = max(signs, key=preference)
+    return best if preference(best)[0] else usual
+
+
+def _check_rows(
+    path: Path, stream: BinaryIO, separator: str, encoding: str, form: TableFormat
+) -> None:
     """Check the names, and that every row has the same number of fields.
 
     pandas silently fills short rows with missing values and renames duplicates.
     """
-    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    text = io.TextIOWrapper(stream, encoding=encoding, newline="")
+    for _ in range(form.skiprows):
+        text.readline()
     reader = csv.reader(text, delimiter=separator)
     rows = (row for row in reader if row)
     header = next(rows, None)
+    for _ in range(form.header or 0):
+        header = next(rows, None)
     if header is None:
         raise DataFileError(f"{path}: empty, expected a row of column names and data")
-    advice = "give every column its own name in the first row"
-    _check_unique(path, filter(None, header), advice)
-    unnamed = [str(i + 1) for i, name in enumerate(header) if not name]
+    named = form.header is not None
+    if named:
+        advice = "give every column its own name in the first row"
+        _check_unique(path, filter(None, header), advice)
+    unnamed = [str(i + 1) for i, name in enumerate(header) if named and not name]
     # A title fills the first cell alone; the names below it are followed by numbers.
-    is_title = len(header) > 2 and bool(header[0]) and not any(header[1:])
+    is_title = named and len(header) > 2 and bool(header[0]) and not any(header[1:])
     names: list[str] = []
     names_line = n_rows = 0
+    skipped = form.skiprows
     for n_rows, row in enumerate(rows, start=1):
         if names and any(field[:1].isdigit() for field in row):
             raise DataFileError(
                 f"{path}: the first row names 1 of {len(header)} columns, and the "
-                f"names seem to be in line {names_line} ({', '.join(names)}); delete "
-                "the lines above it"
+                f"names seem to be in line {names_line} ({', '.join(names)}); say "
+                f"--skiprows {names_line - 1} (in Python TableFormat(skiprows=...))"
             )
         may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
         is_text = all(field and not field[0].isdigit() for field in row)
         names = row if may_be_names and is_text else []
-        names_line = reader.line_num
+        names_line = reader.line_num + skipped
         if len(row) != len(header):
             titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(
-                f"{path}: line {reader.line_num} has {len(row)} fields, expected "
+                f"{path}: line {names_line} has {len(row)} fields, expected "
                 f"{len(header)} as in the first row; "
-                + titled * "delete the lines above the names of the columns, or "
+                + titled * "say --skiprows N to skip lines above the names, or "
                 + f"fix the line (text that holds {separator!r} must be quoted)"
             )
-    if not n_rows:
+    if not n_rows and named:
         raise DataFileError(
             f"{path} has column names, but no rows; add rows below them"
         )
@@ -265,16 +280,27 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
         )
 
 
-def _separator(line: str, usual: str, decimal: str) -> str:
-    """Return what separates the fields of the first line: the usual sign, or another.
-
-    The decimal sign is the usual separator only in a line without semicolons.
-    """
-    if usual == decimal and ";" in line:
-        return ";"
-    if len(next(csv.reader([line], delimiter=usual), [])) > 1:
-        return usual
-    return next((sign for sign in ",;\t|" if sign in line), usual)
+def _read_sheet(path: Path, form: TableFormat) -> "pd.DataFrame":
+    """Read the first sheet of a spreadsheet."""
+    pandas = import_extra("pandas", "Reading a spreadsheet", "data")
+    import_extra("openpyxl", "Reading a spreadsheet", "data")
+    with open_data(path) as stream:
+        content = io.BytesIO(stream.read())
+    try:
+        frame = pandas.read_excel(
+            content,
+            engine="openpyxl",
+            header=form.header,
+            skiprows=form.skiprows,
+            na_values=list(form.na_values),
+        )
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise DataFileError(
+            f"{path}: not a readable spreadsheet: {error}; save it again"
+        ) from error
+    if not len(frame):
+        raise DataFileError(f"{path}: the first sheet has no rows; add rows to it")
+    return frame.rename(columns=str)
 
 
 def _check_unique(path: Path, names: Iterable[str], advice: str) -> None:
@@ -294,8 +320,8 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except ValueError as error:
+                row = json.loads(line, parse_int=_integer)
+            except (ValueError, RecursionError) as error:
                 raise DataFileError(
                     f"{path}: line {number} is not JSON ({error}); fix the line"
                 ) from error
@@ -308,6 +334,11 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
     if not rows:
         raise DataFileError(f"{path}: empty, expected a JSON object per line")
     return pandas.DataFrame(rows)
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer, as a float if it has more digits than 64 bits hold."""
+    return int(digits) if len(digits) < 20 else float(digits)
 
 
 def _parsed(
@@ -336,6 +367,7 @@ def _parsed(
             dtype=str if name in texts else None,
             decimal=form.decimal,
             thousands=form.thousands,
+            na_values=list(form.na_values),
             skip_blank_lines=False,
         )["0"].to_numpy()
     return frame

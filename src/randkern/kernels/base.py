@@ -505,6 +505,10 @@ class Product(_Binary):
         yield from self.k2._slopes(X, Y, M * self.k1._gram(X, Y))
 
 
+# Squares of larger multiples, and of their inverses, leave the range of float64.
+_MAX_SCALE = 1e100
+
+
 class Scaled(Kernel):
     """A positive multiple of a kernel, scale·k(x, y).
 
@@ -535,8 +539,17 @@ class Scaled(Kernel):
     def _formula(self) -> str:
         return f"{self.scale:.4g} · {_as_factor(self.kernel)}"
 
-    def terms(self) -> list[Term]:
+    def _checked_scale(self) -> float:
         scale = check_positive("scale", self.scale)
+        if not 1 / _MAX_SCALE <= scale <= _MAX_SCALE:
+            raise ValueError(
+                f"scale must be between {1 / _MAX_SCALE:g} and {_MAX_SCALE:g}, got "
+                f"{self.scale!r}, whose square leaves the range of float64."
+            )
+        return scale
+
+    def terms(self) -> list[Term]:
+        scale = self._checked_scale()
         (kernel,) = self._parts()
         return [
             Term(scale * term.weight, term.leaves, term.scales | {Scale(self, "scale")})
@@ -545,7 +558,7 @@ class Scaled(Kernel):
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         out = self.kernel._gram(X, Y, precise=precise)
-        out *= check_positive("scale", self.scale)
+        out *= self._checked_scale()
         return out
 
     def _diag(self, X: Rows) -> np.ndarray:
@@ -557,7 +570,7 @@ class Scaled(Kernel):
         yield from self.kernel._slopes(X, Y, M)
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
-        check_positive("scale", self.scale)
+        self._checked_scale()
         super()._check(n_features, encoder)
 
 

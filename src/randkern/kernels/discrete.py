@@ -25,7 +25,7 @@ from randkern.projections import (
 
 
 class Linear(Leaf):
-    """The linear kernel x·y + ν.
+    """The linear kernel (x − c)·(y − c) + ν.
 
     If it is allotted at least d columns (those of X, and one for ν > 0), its features
     are the columns themselves; otherwise an orthogonal projection of them, scaled by
@@ -39,6 +39,8 @@ class Linear(Leaf):
     columns : None, slice, or list of column numbers or names
         The columns that the kernel reads; None: all. An empty list leaves the constant
         ν > 0.
+    center : array of shape (n_columns,), default=None
+        c, one number for each column that the kernel reads; None: 0.
 
     Examples
     --------
@@ -50,13 +52,29 @@ class Linear(Leaf):
     distribution = SphereDistribution()
     nonlinearity = Signed()
 
-    def __init__(self, bias: float = 0.0, *, columns: Any = None):
+    def __init__(self, bias: float = 0.0, *, columns: Any = None, center: Any = None):
         self.bias = bias
         self.columns = columns
+        self.center = center
 
     def _check_columns(self, n_features: int) -> None:
         if self.bias == 0:
             super()._check_columns(n_features)
+        width = super()._input_map(n_features).n_columns
+        if self.center is not None and np.shape(self.center) != (width,):
+            raise ValueError(
+                f"center must have one number for each of the {width} columns of the "
+                f"kernel, got shape {np.shape(self.center)}."
+            )
+
+    def _input_map(self, n_features: int, inverse_scale: Any = 1.0) -> InputMap:
+        inputs = super()._input_map(n_features, inverse_scale)
+        if self.center is None:
+            return inputs
+        return replace(inputs, center=np.asarray(self.center, dtype=float))
+
+    def _select(self, X: Rows) -> Rows:
+        return self.inputs(X.shape[1]).select(X)
 
     def exact_width(self, n_features: int) -> int:
         return self.inputs(n_features).width

@@ -8,6 +8,10 @@ covariance C = K + σ²W⁻¹ and their kernel values c with x,
     mean cᵀC⁻¹y,   Var f(x) = k(x, x) − cᵀC⁻¹c,
 
 which takes O(k³) operations. Distances are those of columns over their lengthscales.
+
+Rows at one place are one row with the mean of their targets and the sum of their
+weights: k neighbours are k places, and nothing is lost. With k rows of a cluster much
+nearer than all others, a prediction knows nothing beyond the cluster.
 """
 
 from __future__ import annotations
@@ -138,6 +142,57 @@ class Conditionals:
 
 
 @dataclass(frozen=True)
+class Deviations:
+    """The log density of targets at one place, given their mean.
+
+    It is −½(squares/σ² + count·log 2πσ² + constant), summed over places and targets.
+    """
+
+    squares: float = 0.0
+    count: float = 0.0
+    constant: float = 0.0
+
+    def __add__(self, other: Deviations) -> Deviations:
+        return Deviations(
+            self.squares + other.squares,
+            self.count + other.count,
+            self.constant + other.constant,
+        )
+
+    def at(self, noise: float) -> tuple[float, float]:
+        """Return the log density, and its derivative in log σ²."""
+        squares = self.squares / noise
+        value = squares + self.count * math.log(2 * math.pi * noise) + self.constant
+        return -0.5 * value, 0.5 * (squares - self.count)
+
+
+def merged(rows: ArrayRows, precisions: bool) -> tuple[ArrayRows, Deviations]:
+    """Return one row for each place, in the order of the first ones, and the rest.
+
+    As counts, the weights say how many targets a row stands for; the density of as many
+    targets without deviations is that of the row.
+    """
+    X = ops_of(rows.X).densified(rows.X)
+    _, first, place = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    if len(first) == rows.n_rows:
+        return rows, Deviations()
+    rank = np.empty_like(first)
+    rank[first.argsort()] = np.arange(len(first))
+    place = rank[place.ravel()]
+    Y, weight = rows.targets()
+    total = np.bincount(place, weight)
+    sums = [np.bincount(place, weight * y) for y in Y.T]
+    means = np.stack(sums, axis=1) / total[:, None]
+    squares = float((weight[:, None] * (Y - means[place]) ** 2).sum())
+    out = ArrayRows(rows.X[np.sort(first)], means, total)
+    if not precisions:
+        return out, Deviations(squares)
+    k = rows.n_targets
+    logarithms = float(np.log(total).sum() - np.log(weight).sum())
+    return out, Deviations(squares, k * (rows.n_rows - len(first)), k * logarithms)
+
+
+@dataclass(frozen=True)
 class NearestPosterior:
     """The posterior of f at single rows, from the nearest ones of the fit."""
 
@@ -145,7 +200,7 @@ class NearestPosterior:
     is_joint: ClassVar[bool] = False
 
     kernel: Kernel
-    # Of rows of positive weight.
+    # Of places, from rows of positive weight.
     X: Rows
     Y: np.ndarray
     weight: np.ndarray | None
@@ -153,10 +208,11 @@ class NearestPosterior:
     precisions: bool
     n_neighbors: int
     stream: Stream
+    deviations: Deviations
 
     @property
     def rows(self) -> ArrayRows:
-        """The rows of the fit."""
+        """The places of the fit."""
         return ArrayRows(self.X, self.Y, self.weight)
 
     @property
@@ -168,7 +224,7 @@ class NearestPosterior:
         evidence = NearestEvidence(
             rows, hyper, self.precisions, k, self.stream, rows.n_rows
         )
-        return evidence(theta, gradient=False)[0]
+        return evidence(theta, gradient=False)[0] + self.deviations.at(self.noise)[0]
 
     def moments(self, X: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Return means (n, n_targets) and variances (n,) of f at float64 rows."""
@@ -193,11 +249,20 @@ class NearestPosterior:
         Y, weight = rows.targets()
         is_used = weight > 0
         _, before = self.rows.targets()
+        places, deviations = merged(
+            ArrayRows(
+                stacked([self.X, rows.X[is_used]]),
+                np.concatenate([self.Y, Y[is_used]]),
+                np.concatenate([before, weight[is_used]]),
+            ),
+            precisions,
+        )
         return replace(
             self,
-            X=stacked([self.X, rows.X[is_used]]),
-            Y=np.concatenate([self.Y, Y[is_used]]),
-            weight=np.concatenate([before, weight[is_used]]),
+            X=places.X,
+            Y=places.Y,
+            weight=places.weight,
+            deviations=self.deviations + deviations,
         )
 
 
@@ -218,6 +283,7 @@ class NearestEvidence(LikelihoodOfRows):
         stream: Stream,
         most: int = _LEARNED_ROWS,
     ):
+        rows, self._deviations = merged(rows, precisions)
         super().__init__(rows, hyper, None)
         self.precisions = precisions
         self.n_neighbors = n_neighbors
@@ -275,7 +341,10 @@ class NearestEvidence(LikelihoodOfRows):
                 slopes[-1] += (
                     float((by_variance * noise / weight).sum()) - 0.5 * repeats
                 )
-        return first + self._share * value, out + self._share * slopes
+        rest, slope = self._deviations.at(noise)
+        out += self._share * slopes
+        out[-1] += slope if gradient else 0.0
+        return first + self._share * value + rest, out
 
 
 def _scaled(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:

@@ -1,7 +1,6 @@
-"""Methods with second derivatives, for problems where L-BFGS is slow or stops short.
+"""Newton's method with preconditioned conjugate gradients, for arrays and tensors.
 
-L-BFGS in whitened coordinates, and Newton's method with conjugate gradients (Nocedal &
-Wright 2006, algorithm 7.1), for arrays and tensors.
+Nocedal & Wright 2006, "Numerical optimization", algorithm 7.1.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ import numpy as np
 from randkern.backend.namespace import ops_of
 
 # Largest relative residual of the system of a step.
-_SHARE = 0.05
+_SHARE = 0.2
 _DECREASE = 1e-4
 _MAX_TRIALS = 40
+# A step is doubled as long as the slope is more than this share of the first.
+_STEEP = 0.2
 # Changes of the value below this share of it are rounding errors.
 _ROUNDING = 2.0**-46
 # If changes are that small, the gradient must still decrease by this factor.
@@ -27,45 +28,6 @@ Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Curvature = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
 
-def descend_whitened(
-    function: Function,
-    factor: np.ndarray,
-    start: np.ndarray,
-    max_iter: int,
-    n_pairs: int,
-    report: Callable[[np.ndarray], bool],
-) -> tuple[np.ndarray, int]:
-    """Minimise by L-BFGS in other coordinates; return the minimiser and iterations.
-
-    The function is one of vectors w_1 ... w_k. If its second derivatives in each are
-    about LLᵀ, those in u = Lᵀw are about the identity, and few iterations suffice.
-    `factor` is the lower triangular L, (D, D), and `start` has shape (k·D,). `report`
-    is called with the vector of each iteration and returns whether to stop. If the
-    factor has overflowed, the start is returned.
-    """
-    ops = ops_of(start)
-    D = len(factor)
-    solve = ops.algebra.triangular_solve
-
-    def original(u: np.ndarray) -> np.ndarray:
-        return solve(factor, u.reshape(-1, D).T, transposed=True).T.reshape(-1)
-
-    def whitened(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(original(u))
-        return value, solve(factor, gradient.reshape(-1, D).T).T.reshape(-1)
-
-    u, n_iter = ops.minimise(
-        whitened,
-        (start.reshape(-1, D) @ factor).reshape(-1),
-        0.0,
-        max_iter,
-        n_pairs,
-        lambda u: report(original(u)),
-    )
-    result = original(u)
-    return (result, n_iter) if ops.is_finite(result) else (start, 0)
-
-
 def descend(
     function: Function,
     curvature: Curvature,
@@ -73,23 +35,32 @@ def descend(
     reached: Callable[[float, np.ndarray], bool],
     max_products: int,
     report: Callable[[np.ndarray], bool] = lambda at: False,
+    preconditioner: Curvature | None = None,
+    patience: int = 0,
 ) -> tuple[np.ndarray, int]:
     """Return the minimiser of a convex function, and the number of products used.
 
     Those are products with the second derivative, at most `max_products`. `reached`
     returns whether to stop, given the value and the gradient; so does `report`, called
     with the vector of each step.
+
+    A preconditioner, the product with about the inverse second derivative at a vector,
+    is computed each time that `patience` products have been taken: as many as take its
+    time.
     """
     ops = ops_of(start)
+    solve = _unchanged
+    limit = patience if preconditioner is not None else max_products
     at = start
     value, gradient = function(start)
     n_products = 0
     while n_products < max_products and not reached(value, gradient):
+        if preconditioner is not None and n_products >= limit:
+            solve, limit = preconditioner(at), n_products + patience
         # Squares of tiny gradients underflow.
         size = ops.largest_or_zero(abs(gradient))
-        step, taken = _newton_step(
-            curvature(at), gradient / size, max_products - n_products
-        )
+        most = min(max_products, limit) - n_products
+        step, taken = _newton_step(curvature(at), solve, gradient / size, most)
         step, n_products = size * step, n_products + taken
         accepted = _search(function, at, step, value, float(gradient @ step))
         if accepted is None:
@@ -116,7 +87,7 @@ def _search(
         lower = after <= value + _DECREASE * length * slope
         if lower or abs(after - value) <= _ROUNDING * abs(value):
             best = (at + length * step, after, gradient)
-            if length < 1 or not lower:
+            if length < 1 or not lower or gradient @ step > _STEEP * slope:
                 return best
             # Exponential tails extend much further than their curvature suggests.
             length *= 2
@@ -125,13 +96,21 @@ def _search(
     return best
 
 
+def _unchanged(vector: np.ndarray) -> np.ndarray:
+    return vector
+
+
 def _newton_step(
-    product: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, max_products: int
+    product: Callable[[np.ndarray], np.ndarray],
+    solve: Callable[[np.ndarray], np.ndarray],
+    gradient: np.ndarray,
+    max_products: int,
 ) -> tuple[np.ndarray, int]:
     """Return minus the inverse second derivative times the gradient, approximately."""
     residual = -gradient
-    step, direction = 0.0 * gradient, residual
-    square = float(residual @ residual)
+    direction = solve(residual)
+    step = 0.0 * gradient
+    square = float(residual @ direction)
     enough = _SHARE**2 * square
     for n_products in range(1, max_products + 1):
         product_along = product(direction)
@@ -141,9 +120,10 @@ def _newton_step(
         length = square / curve
         step = step + length * direction
         residual = residual - length * product_along
+        conditioned = solve(residual)
         before = square
-        square = float(residual @ residual)
+        square = float(residual @ conditioned)
         if square <= enough:
             break
-        direction = residual + (square / before) * direction
+        direction = conditioned + (square / before) * direction
     return step, n_products

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -15,15 +16,14 @@ from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
+from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS
 from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.dual import fit_dual
-from randkern.models.iterative_ridge import (
-    IterativeRidge,
-)
-from randkern.models.left_out import merge_copies
+from randkern.models.iterative_ridge import IterativeRidge, System
+from randkern.models.left_out import ProbedRows, merge_copies
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -32,14 +32,15 @@ from randkern.models.memory import (
 from randkern.models.normal_equations import (
     ROWS_AT_ONCE,
     NormalEquations,
-    SolvedEquations,
     normal_equations_of,
 )
-from randkern.solvers import (
-    ITERATIVE,
-    PCG,
-    IterativeSolver,
-)
+from randkern.solvers import ITERATIVE, PCG, IterativeSolver, Solution
+
+# Bounded so that sums of penalties do not overflow.
+_LARGEST_ALPHA = 1e300
+# A solution, its weights (D, k) or (n, k), intercepts (k,), and the leave-one-out
+# residuals of some rows, (m, k) or None.
+Fitted = tuple[Solution, Any, Any]
 
 
 class KernelRidge(RidgeModel):
@@ -47,14 +48,13 @@ class KernelRidge(RidgeModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RidgeModel._parameter_constraints,
-        # Bounded so that sums of penalties do not overflow.
-        "alpha": [Interval(Real, 0, 1e300, closed="both")],
+        "alpha": [Interval(Real, 0, _LARGEST_ALPHA, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", *ITERATIVE}), IterativeSolver],
         "warm_start": ["boolean"],
     }
 
     _needs_sums_alone = True
-    alpha: float
+    alpha: Any
     solver: Any
     warm_start: bool
     _statistics: NormalEquations
@@ -109,9 +109,9 @@ class KernelRidge(RidgeModel):
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
         statistics = rows.reduce(normal_equations_of, self._plan)
-        solved = self._store_solution_of(statistics, overwrite=True)
-        sample = self._sample_left_out(rows)
-        residuals = solved.left_out_residuals(self._plan, sample.rows, sample.copies)
+        probed = self._probed(rows)
+        residuals = self._store_solution_of(statistics, probed=probed)
+        sample = probed.sample
         self._store_residuals(sample.numbers, sample.rows.Y, residuals, sample.weight)
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
@@ -121,13 +121,17 @@ class KernelRidge(RidgeModel):
         merged = merge_copies(rows)
         different = rows if merged is None else merged.rows
         sample = self._sample_left_out(different)
-        solution, intercept, residuals = fit_dual(
-            different,
-            self._gram,
-            float(self.alpha),
-            fit_intercept=self.fit_intercept,
-            left_out=sample.numbers,
-        )
+
+        def fitted(alpha: float) -> Fitted:
+            return fit_dual(
+                different,
+                self._gram,
+                alpha,
+                fit_intercept=self.fit_intercept,
+                left_out=sample.numbers,
+            )
+
+        solution, intercept, residuals = self._at_each_penalty(rows.n_targets, fitted)
         numbers = sample.numbers
         if merged is not None:
             numbers = merged.first[numbers]
@@ -169,31 +173,88 @@ class KernelRidge(RidgeModel):
         """Solve for weights without forming a matrix."""
         if self.plan_ is None:
             self.X_fit_ = rows.as_arrays().X
-        report.begin(lambda value: self._fitted(*system.operator.weights_of(value)))
-        ridge = IterativeRidge(
-            self.kernel_,
-            self.plan_,
-            float(self.alpha),
-            self.fit_intercept,
-            self._labelled,
-            self._error_of,
-            limit,
-            stream.child("solver"),
+        systems: list[System] = []  # that of the last penalty
+        report.begin(
+            lambda value: self._fitted(*systems[-1].operator.weights_of(value))
         )
-        try:
+
+        def fitted(alpha: float) -> Fitted:
+            ridge = IterativeRidge(
+                self.kernel_,
+                self.plan_,
+                alpha,
+                self.fit_intercept,
+                self._labelled,
+                self._error_of,
+                limit,
+                stream.child("solver"),
+            )
+            systems.clear()  # free its memory first
             system = ridge.system(rows, self._iterative_solver())
+            systems.append(system)
             solution = system.solve(report, start)
+            weights, intercept = system.operator.weights_of(solution.value)
+            residuals = system.left_out_residuals(solution)
+            return (
+                replace(solution, value=weights, companions=None),
+                intercept,
+                residuals,
+            )
+
+        try:
+            solution, intercept, residuals = self._at_each_penalty(
+                rows.n_targets, fitted
+            )
+            sample = systems[-1].probed.sample
         finally:
             report.iterations_end()
-        residuals = system.left_out_residuals(solution)
         if residuals is not None:
-            sample = system.probed.sample
             self._store_residuals(
                 sample.numbers, sample.rows.Y, residuals, sample.weight
             )
-        weights, intercept = system.operator.weights_of(solution.value)
-        solution = replace(solution, value=weights, companions=None)
-        self._store(solution, weights, intercept)
+        self._store(solution, solution.value, intercept)
+
+    def _penalties(self, n_targets: int) -> np.ndarray:
+        """Return the penalty of every target, (n_targets,)."""
+        alphas = np.asarray(self.alpha, dtype=float)
+        valid = ((alphas >= 0) & (alphas <= _LARGEST_ALPHA)).all()
+        if not valid or alphas.shape not in {(), (1,), (n_targets,)}:
+            raise ValueError(
+                f"alpha must be a number from 0 to {_LARGEST_ALPHA:g}, or one for each "
+                f"of the {n_targets} targets, got {self.alpha!r}."
+            )
+        return np.broadcast_to(alphas, n_targets)
+
+    def _at_each_penalty(
+        self, n_targets: int, fitted: Callable[[float], Fitted]
+    ) -> Fitted:
+        """Return the fits of targets that have penalties of their own, side by side.
+
+        Each fit is one to all targets.
+        """
+        alphas = self._penalties(n_targets)
+        parts = []
+        columns = []
+        for alpha in np.unique(alphas):
+            solution, intercept, residuals = fitted(float(alpha))
+            its = np.flatnonzero(alphas == alpha)
+            columns.append(its)
+            if len(its) == n_targets:
+                return solution, intercept, residuals
+            solution = replace(solution, value=solution.value[:, its])
+            left_out = None if residuals is None else residuals[:, its]
+            parts.append((solution, intercept[its], left_out))
+        order = np.argsort(np.concatenate(columns))
+        solutions, intercepts, all_residuals = zip(*parts, strict=True)
+        worst = max(solutions, key=lambda solution: solution.residual)
+        ops = ops_of(worst.value)
+
+        def joined(arrays: Any) -> Any:
+            return None if arrays[0] is None else ops.hstack(arrays)[..., order]
+
+        values = joined([solution.value for solution in solutions])
+        solution = replace(worst, value=values)
+        return solution, joined(intercepts), joined(all_residuals)
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Return whether to solve by conjugate gradients.
@@ -201,7 +262,9 @@ class KernelRidge(RidgeModel):
         "auto" does so if the direct system does not fit the memory limit, or takes
         twice the work: min(n, D) operations per entry of the features, against
         4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
-        labels, whose signs are right before their values are.
+        labels, whose signs are right before their values are. For landmarks it takes
+        six times as many, as their factor is solved with for every row, in double
+        precision.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -213,7 +276,10 @@ class KernelRidge(RidgeModel):
         if self.plan_ is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
-        return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
+        work = min(n, self.plan_.n_components)
+        if self.plan_.triangle is not None and not is_dual:
+            work *= 6
+        return work >= 2 * iterations * (4 * k + 60)
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
@@ -225,7 +291,10 @@ class KernelRidge(RidgeModel):
     def _primal_bytes(self, rows: TrainingData) -> int:
         n_rows = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
         itemsize, k = rows.dtype.itemsize, rows.n_targets
-        return normal_equations_bytes(self._plan, n_rows, k, itemsize, rows.like)
+        needed = normal_equations_bytes(self._plan, n_rows, k, itemsize, rows.like)
+        if np.ndim(self.alpha) and len(np.unique(self.alpha)) > 1:
+            needed += 8 * self._plan.n_components**2  # a copy for each factor
+        return needed
 
     def _check_primal_memory(self, rows: TrainingData, limit: int) -> None:
         D = self._plan.n_components
@@ -237,16 +306,30 @@ class KernelRidge(RidgeModel):
         )
 
     def _store_solution_of(
-        self, statistics: NormalEquations, *, overwrite: bool
-    ) -> SolvedEquations:
-        """Solve normal equations, and store the weights."""
+        self, statistics: NormalEquations, probed: ProbedRows | None = None
+    ) -> Any:
+        """Solve normal equations, store the weights, and return residuals left out.
+
+        With rows to leave out, the equations are overwritten by the last factor.
+        """
         if any(self._shift) and not self.fit_intercept:
             statistics = statistics.moved(self._shift)  # fit_intercept has changed
-        solved = statistics.solve(
-            float(self.alpha), fit_intercept=self.fit_intercept, overwrite=overwrite
-        )
-        self._store(solved.solution, solved.solution.value, solved.intercept)
-        return solved
+        n_targets = statistics.cross.shape[1]
+        last = float(self._penalties(n_targets).max())
+
+        def fitted(alpha: float) -> Fitted:
+            overwrite = probed is not None and alpha == last
+            solved = statistics.solve(
+                alpha, fit_intercept=self.fit_intercept, overwrite=overwrite
+            )
+            residuals = None
+            if probed is not None:
+                residuals = solved.left_out_residuals(self._plan, probed)
+            return solved.solution, solved.intercept, residuals
+
+        solution, intercept, residuals = self._at_each_penalty(n_targets, fitted)
+        self._store(solution, solution.value, intercept)
+        return residuals
 
     def _forget(self) -> None:
         super()._forget()
@@ -299,7 +382,7 @@ class KernelRidge(RidgeModel):
         """
         if not self._has_begun:
             raise ValueError("there is nothing to solve; call partial_fit first.")
-        self._store_solution_of(self._statistics, overwrite=False)
+        self._store_solution_of(self._statistics)
         return self
 
     def _values(self, X: Any) -> Any:

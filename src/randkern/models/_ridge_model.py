@@ -19,7 +19,7 @@ from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram
-from randkern.models.left_out import SampledRows, sample_left_out
+from randkern.models.left_out import ProbedRows, SampledRows, sample_left_out
 from randkern.plan import evaluate
 from randkern.solvers import Solution
 
@@ -138,8 +138,16 @@ class RidgeModel(FeatureModel, ABC):
 
     def _sample_left_out(self, rows: TrainingData) -> SampledRows:
         """Return rows to leave out one at a time."""
-        generator = Stream(self._key).child("left out").generator()
-        return sample_left_out(rows, self._labelled, generator)
+        return sample_left_out(rows, self._labelled, self._left_out_generator)
+
+    def _probed(self, rows: TrainingData) -> ProbedRows:
+        """Return rows to leave out of normal equations that have been factorised."""
+        generator = self._left_out_generator
+        return ProbedRows.of(rows, self._labelled, generator, factorised=True)
+
+    @property
+    def _left_out_generator(self) -> np.random.Generator:
+        return Stream(self._key).child("left out").generator()
 
     def _gram(self, X: Rows) -> Any:
         """Return the upper triangle of the Gram matrix, exact or of features."""

@@ -114,17 +114,7 @@ class RealTargets:
                 f"X is not a tensor, so y must be an array, got {place_of(y)}; pass "
                 "tensor.numpy(force=True)."
             )
-        dtype = tensor_floats()[0] if is_tensor(y) else np.float64
-        try:
-            with naming_cells(y, "y"):
-                Y = check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
-        except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-            raise ValueError(
-                f"y holds texts, not numbers ({error}); classifiers, such as "
-                "KernelRidgeClassifier, take labels."
-            ) from None
+        Y = real_numbers(y)
         check_consistent_length(X, Y)
         Y = ops_of(X).float64_like(Y, X)
         if Y.ndim > 2:
@@ -133,6 +123,21 @@ class RealTargets:
                 "-1)."
             )
         return Y
+
+
+def real_numbers(y: Any) -> Any:
+    """Return targets that were checked as float64 numbers."""
+    dtype = tensor_floats()[0] if is_tensor(y) else np.float64
+    try:
+        with naming_cells(y, "y"):
+            return check_array(y, ensure_2d=False, dtype=dtype, input_name="y")
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(
+            f"y holds texts, not numbers ({error}); classifiers, such as "
+            "KernelRidgeClassifier or TabularClassifier, take labels."
+        ) from None
 
 
 def typed_labels(y: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from numbers import Real
 from typing import Any
@@ -16,7 +17,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
 from randkern.models.dual import solve_dual
-from randkern.models.left_out import SampledRows
+from randkern.models.left_out import ProbedRows, SampledRows
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -155,25 +156,18 @@ class PrimalSearch:
         Those of a fold's rows are never subtracted from the total: if a held-out row
         outweighs all others, all digits of the difference would be lost.
         """
-        matrix = 8 * self.plan.n_components**2
-        depth = 2 + (len(splits) - 1).bit_length()
-        take = self.rows.take
-        if not _are_folds(splits, self.rows.n_rows) or depth * matrix > self.spare:
+        needed = 8 * self.plan.n_components**2 * (2 + len(splits))
+        if not _are_folds(splits, self.rows.n_rows) or needed > self.spare:
             for train, _ in splits:
-                yield self._statistics(take(train))
+                yield self._statistics(self.rows.take(train))
             return
-        folds = [test for _, test in splits]
-        if (depth + len(folds)) * matrix > self.spare:
-            yield from _sums_without(
-                folds, lambda rows: self._statistics(take(np.concatenate(rows)))
-            )
-            return
-        parts = [self._statistics(take(test)) for test in folds]
-        yield from _sums_without(parts, _added)
+        parts = [self._statistics(self.rows.take(test)) for _, test in splits]
         self.total = _added(parts)
+        for fold in range(len(parts)):
+            yield _added(parts[:fold] + parts[fold + 1 :])
 
     def solve(
-        self, alpha: float, sample: SampledRows
+        self, alpha: float, probed: ProbedRows
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
@@ -183,8 +177,8 @@ class PrimalSearch:
             alpha, fit_intercept=self.fit_intercept, overwrite=True
         )
         # These rows may hold features in place of the rows of the sample.
-        rows = self.rows.take(sample.numbers)
-        residuals = solved.left_out_residuals(self.plan, rows, sample.copies)
+        sample = replace(probed.sample, rows=self.rows.take(probed.sample.numbers))
+        residuals = solved.left_out_residuals(self.plan, replace(probed, sample=sample))
         return solved.solution, solved.intercept, residuals
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
@@ -205,26 +199,6 @@ class PrimalSearch:
 def _added(parts: list[NormalEquations]) -> NormalEquations:
     """Return the sum of statistics."""
     return reduce(NormalEquations.absorb, parts[1:], parts[0].copied())
-
-
-def _sums_without(
-    parts: list[Any],
-    summed: Callable[[list[Any]], NormalEquations],
-    others: NormalEquations | None = None,
-) -> Iterator[NormalEquations]:
-    """Yield, for each part, the sum of all other parts and `others`.
-
-    By bisection: k parts take about k·log₂k additions, and log₂k + 1 sums in memory.
-    """
-    if len(parts) == 1 and others is not None:
-        yield others
-        return
-    half = len(parts) // 2
-    for inside, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-        outside = summed(rest)
-        if others is not None:
-            outside.absorb(others)
-        yield from _sums_without(inside, summed, outside)
 
 
 # -- more features than rows, or the exact kernel ---------------------------------

@@ -356,9 +356,9 @@ class LeaveOneOutIntervals:
         """Return intervals that contain the target with probability `coverage`.
 
         Jackknife intervals: predictions minus and plus a quantile of the absolute
-        residuals of at most 500 rows, left out one at a time, in which rows count by
-        their weights. The coverage is asymptotically correct for fits that a single row
-        hardly changes.
+        residuals of a twentieth of the rows (from 500 to 5,000), left out one at a
+        time, in which rows count by their weights. The coverage is asymptotically
+        correct for fits that a single row hardly changes.
 
         Parameters
         ----------

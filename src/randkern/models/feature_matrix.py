@@ -180,14 +180,18 @@ class FeatureMatrix:
         scales = ops.empty(n_cached, like)
         weights = ops.float64_ones(n_cached, like)
         targets = ops.float64_zeros((n_cached, self.n_targets), like)
-        for block in self.computed():
+        buffer: Any = None
+        if compressed:
+            buffer = self.empty(min(self.block_rows, n_cached))
+        for block in self.rows.blocks(min(self.block_rows, self.n_rows)):
             stop = min(block.rows.stop, n_cached)
             part = slice(block.rows.start, stop)
             n = stop - block.rows.start
             if compressed:
-                self._gemm.quantize(block.values[:n, :D], values[part], scales[part])
+                self._evaluate(block.X[:n], buffer[:n])
+                self._gemm.quantize(buffer[:n, :D], values[part], scales[part])
             else:
-                values[part, :D] = block.values[:n, :D]
+                self._evaluate(block.X[:n], values[part])
             targets[part] = block.Y[:n]
             if block.weight is not None:
                 weights[part] = block.weight[:n]

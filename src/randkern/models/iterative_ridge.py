@@ -13,7 +13,6 @@ from randkern._memory import check_rank_memory
 from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
@@ -57,6 +56,7 @@ class System:
     # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
     companions: Array
+    companion_limit: float = 0.0
     loss: Loss | None = None
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
@@ -84,6 +84,7 @@ class System:
             validate=self.validate,
             callback=callback,
             companions=self.companions,
+            companion_limit=self.companion_limit,
         )
 
     def left_out_residuals(self, solution: Solution) -> Array:
@@ -93,10 +94,9 @@ class System:
         """
         if solution.companions is None:
             return None
-        weights, intercept = self.operator.weights_of(solution.value)
-        values = self.operator.values_of(weights, self.probed.sample.rows.X)
-        probes = self.operator.fitted_probes(self.probed, solution.companions)
-        return self.probed.left_out_residuals(values + intercept, probes)
+        return self.operator.left_out_residuals(
+            self.probed, solution.value, solution.companions
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class IterativeRidge:
     def _probed(self, rows: TrainingData) -> ProbedRows:
         """Return rows to leave out."""
         generator = self.stream.child("left out").generator()
-        return ProbedRows.of(rows, self.labelled, generator)
+        return ProbedRows.of(rows, self.labelled, generator, factorised=False)
 
     def _primal_system(
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
@@ -163,7 +163,6 @@ class IterativeRidge:
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread,
-            cap=_loss_cap(statistics, center),
             **(_FOR_LABELS if self.labelled else {}),
         )
         probed = self._probed(rows)
@@ -174,6 +173,7 @@ class IterativeRidge:
             rhs,
             probed,
             companions=operator.probes(probed),
+            companion_limit=1.0,  # their trace is the mean leverage
             loss=loss,
         )
         if block is None:
@@ -199,7 +199,8 @@ class IterativeRidge:
                 "(n_components=None); set tol instead."
             )
         statistics = rows.survey()
-        sizes = _loss_cap(statistics, self.fit_intercept)
+        moments = statistics.moments
+        sizes = moments.squares if self.fit_intercept else moments.all_squares
         if solver.tol is None:
             solver = copy.copy(solver)
             solver.tol = _DUAL_TOL_OF_LABELS if self.labelled else _DUAL_TOL
@@ -220,13 +221,6 @@ class IterativeRidge:
             companions=operator.probes(probed),
             sizes=np.sqrt(sizes),
         )
-
-
-def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
-    """Return the loss of W = 0, (k,), without rows of enormous weight."""
-    usual = statistics.spread if center else statistics.loss_of_zero
-    every = statistics.moments.squares if center else statistics.moments.all_squares
-    return np.where(usual > 0, usual, every)
 
 
 def _dual_solver(

@@ -7,11 +7,12 @@ e_i = (y_i − ŷ_i)/(1 − H_ii)
 for the same features or kernel. Copies of a row in the sample are left out together, as
 one row with the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
 
-Direct solvers give H_ii. For others it is estimated from fits to probes, random signs
-at sampled rows and 0 elsewhere: the fit to a probe v has the value
+Direct solvers of a dual system give H_ii. For others it is estimated from fits to
+probes, random signs at sampled rows and 0 elsewhere: the fit to a probe v has the value
 H_ii v_i + Σ_{j≠i} H_ij v_j at row i, whose second term has the mean 0 (Bekas,
-Kokiopoulou and Saad 2007, "An estimator for the diagonal of a matrix"). Probes are
-further columns of targets, so that they take no passes over the rows.
+Kokiopoulou and Saad 2007, "An estimator for the diagonal of a matrix"), and is 0 if row
+i is the only one of its probe. Probes are further columns of targets, so that they take
+no passes over the rows.
 """
 
 from __future__ import annotations
@@ -24,13 +25,22 @@ import numpy as np
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
+from randkern.plan import Plan
 
-# Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
-MAX_LEFT_OUT = 500
+# This share of the rows is left out, one at a time, so that computing their features
+# takes little of a fit; at least, and at most, so many rows. Of 500 rows a quantile
+# has an error of 2 %, a temperature one of 5 %.
+_SHARE = 1 / 20
+MAX_LEFT_OUT = 5000
+_MIN_LEFT_OUT = 500
 # The variance of an estimated H_ii is at most about this share of H_ii ...
 _PROBE_VARIANCE = 0.05
 # ... unless that takes more probes.
 _MAX_PROBES = 8
+# With a factor, this share of the rows, at most so many; all of a few rows.
+_PROBE_SHARE = 0.01
+_MAX_FACTORISED = 200
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
 # No residual is raised more than this many times the mean factor.
@@ -62,20 +72,20 @@ class SampledRows:
 def sample_left_out(
     rows: TrainingData, labelled: bool, generator: np.random.Generator
 ) -> SampledRows:
-    """Return rows to leave out.
+    """Return rows to leave out, drawn by their numbers.
 
-    Rows in memory are drawn with probabilities in proportion to their weights, labelled
-    ones as many of each class; the weights returned, (m,), make up for this. Those of
-    labelled rows add up to the share of each class in all rows.
+    The weights returned, (m,), are those of the rows; for labelled rows they add up to
+    the share of each class in all rows.
     """
-    if rows.in_memory:
-        numbers, factors = _drawn(rows.as_arrays(), labelled, generator)
-    else:
-        n = min(rows.n_rows, MAX_LEFT_OUT)
-        numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
-        factors = np.ones(n)
+    usable = np.arange(rows.n_rows)
+    if rows.in_memory and rows.as_arrays().weight is not None:
+        ops = ops_of(rows.like)
+        usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
+    n = max(_MIN_LEFT_OUT, int(len(usable) * _SHARE))
+    n = min(n, len(usable), MAX_LEFT_OUT)
+    numbers = np.sort(generator.choice(usable, n, replace=False))
     sample = rows.take(numbers)
-    own = np.ones(len(numbers))
+    own = np.ones(n)
     if sample.weight is not None:
         own = ops_of(sample.Y).to_host(sample.weight)
         own = own / own.max(initial=np.finfo(float).tiny)
@@ -84,10 +94,9 @@ def sample_left_out(
     hashes = _hashes(sample)[used]
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    total = np.bincount(group, own[used])[order]
-    weight = np.bincount(group, (own * factors)[used])[order]
+    weight = np.bincount(group, own[used])[order]
     kept = used[first[order]]
-    copies = total / own[kept]
+    copies = weight / own[kept]
     numbers, sample = numbers[kept], sample.take(kept)
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
@@ -156,67 +165,9 @@ def _hashes(rows: ArrayRows) -> np.ndarray:
     return ops.row_hashes(rows.X, of_rows) + ops.row_hashes(rows.Y, of_targets)
 
 
-def _drawn(
-    rows: ArrayRows, labelled: bool, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending numbers of rows in memory, and 1/probability of each."""
-    ops = ops_of(rows.Y)
-    weight = np.ones(rows.n_rows)
-    if rows.weight is not None:
-        weight = ops.to_host(rows.weight / (ops.largest_or_zero(rows.weight) or 1.0))
-    classes = np.zeros(rows.n_rows, dtype=np.int64)
-    if labelled:
-        classes = ops.to_host(_classes_of(rows.Y))
-    return _balanced(weight, classes, generator)
-
-
 def _classes_of(Y: Array) -> Any:
     """Return the numbers of classes, for labels coded as ±1."""
     return Y.argmax(axis=1) if Y.shape[1] > 1 else (Y[:, 0] > 0) * 1
-
-
-def _balanced(
-    weight: np.ndarray, classes: np.ndarray, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending numbers of rows, as many per class, and 1/probability of each.
-
-    Within a class probabilities are in proportion to weights, but at most 1.
-    """
-    members = [
-        np.flatnonzero((classes == label) & (weight > 0))
-        for label in range(classes.max(initial=0) + 1)
-    ]
-    factors = np.zeros(len(weight))
-    n_remaining = MAX_LEFT_OUT
-    by_size = sorted(members, key=len)
-    for position, numbers in enumerate(by_size):
-        n_drawn = min(len(numbers), n_remaining // (len(by_size) - position))
-        n_remaining -= n_drawn
-        probability = _probabilities(weight[numbers], n_drawn)
-        # Systematic sampling: marks at distances of 1 on the line of probabilities.
-        order = generator.permutation(len(numbers))
-        marks = np.floor(np.cumsum(probability[order]) + generator.random())
-        drawn = order[np.diff(marks, prepend=0.0) > 0]
-        if n_drawn == len(numbers):
-            drawn = order
-        factors[numbers[drawn]] = 1 / probability[drawn]
-    drawn_rows = np.flatnonzero(factors)
-    return drawn_rows, factors[drawn_rows]
-
-
-def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
-    """Return inclusion probabilities of rows, whose sum is the number drawn."""
-    certain = np.zeros(len(weight), dtype=bool)
-    out = np.ones(len(weight))
-    if n_drawn >= len(weight):
-        return out
-    while True:
-        others = weight[~certain]
-        out[~certain] = others / others.sum() * (n_drawn - certain.sum())
-        if not (out > 1).any():
-            return out
-        certain |= out >= 1
-        out[certain] = 1.0
 
 
 @dataclass(frozen=True)
@@ -235,8 +186,10 @@ class ProbedRows:
         rows: TrainingData,
         labelled: bool,
         generator: np.random.Generator,
+        *,
+        factorised: bool,
     ) -> ProbedRows:
-        """Draw rows and their probes.
+        """Draw rows and their probes: many if a factor makes further targets cheap.
 
         These are ±1/√w_i, which makes S H S⁻¹, S = diag(√w_i), whose diagonal they
         estimate, symmetric: no row hides the others.
@@ -244,16 +197,64 @@ class ProbedRows:
         left_out = sample_left_out(rows, labelled, generator)
         sample = left_out.rows
         m = sample.n_rows
-        needed = int(np.ceil(m / rows.n_rows / _PROBE_VARIANCE))
-        n_probes = max(1, min(needed, _MAX_PROBES, m))
+        if factorised:
+            few = rows.n_rows <= _MIN_LEFT_OUT
+            needed = m if few else round(rows.n_rows * _PROBE_SHARE)
+            most = m if few else _MAX_FACTORISED
+        else:
+            needed = int(np.ceil(m / rows.n_rows / _PROBE_VARIANCE))
+            most = _MAX_PROBES
+        n_probes = max(1, min(needed, most, m))
         signs = np.zeros((m, n_probes))
         probe = generator.permutation(m) % n_probes
         signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
+        signs /= max(1, m) ** 0.5  # the trace of the fits to them is the mean leverage
         probes = ops_of(sample.Y).float64_like(signs, sample.Y)
         if sample.weight is not None:
             least = _MIN_WEIGHT * rows.survey().largest_weight
             probes = probes / sample.weight.clip(min=least)[:, None] ** 0.5
         return cls(left_out, probes, rows.n_rows)
+
+    @property
+    def _weighted(self) -> Array:
+        weight = self.sample.rows.weight
+        return self.probes if weight is None else self.probes * weight[:, None]
+
+    def right_hand_side(self, features: FeatureMatrix, plan: Plan, mean: Array) -> Any:
+        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v, (D, s).
+
+        `features` are the raw columns of the plan at the sampled rows, and z̄ the mean
+        of all features, (D,).
+        """
+        targets = self._weighted
+        sums = combined(features, targets)[:, : plan.n_components].T
+        return plan.solve(sums) - mean[:, None] * targets.sum(axis=0)
+
+    def residuals_of_weights(
+        self,
+        features: FeatureMatrix,
+        plan: Plan,
+        weights: Array,
+        intercept: Array,
+        of_probes: Array,
+        mean: Array,
+        weight_sum: float,
+    ) -> Any:
+        """Return leave-one-out residuals (m, k), as `left_out_residuals`.
+
+        The weights are those of targets, (D, k), and of probes, (D, s).
+        """
+        k = weights.shape[1]
+        ops = ops_of(weights)
+        weights = plan.solve(ops.hstack([weights, of_probes]), transposed=True)
+        size = ops.column_max_abs(weights)
+        size = size + (size == 0)
+        fitted = scores_of(features, features.padded((weights / size).T))
+        fitted = fitted * size
+        constants = self._weighted.sum(axis=0) / weight_sum - mean @ of_probes
+        return self.left_out_residuals(
+            fitted[:, :k] + intercept, fitted[:, k:] + constants
+        )
 
     def left_out_residuals(self, fitted: Any, fitted_probes: Any) -> Any:
         """Return residuals (m, k) in fits without their row.
@@ -272,10 +273,12 @@ class ProbedRows:
         leverage = ops.to_host(inside.sum(axis=1) / self.probes.sum(axis=1))
         # Estimates may lie beyond [0, 1], by far if the system is singular.
         leverage = leverage.clip(-1.0, 2.0) * ops.to_host(self.sample.copies)
-        mean = max(float(1.0 - leverage.mean()), np.finfo(float).eps)
-        by_probes = m / n_probes / self.n_rows * mean * max(1.0 - mean, 0.0)
+        eps = float(np.finfo(float).eps)
+        mean = max(float(1.0 - leverage.mean()), eps)
+        others = (m / n_probes - 1.0) / self.n_rows
+        by_probes = others * mean * max(1.0 - mean, 0.0)
         variance = float(leverage.var())
         share_explained = max(0.0, 1.0 - by_probes / variance) if variance > 0 else 0.0
         freedom = mean + share_explained * (1.0 - leverage - mean)
-        freedom = freedom.clip(mean / _MAX_RAISE, 1.0)
+        freedom = freedom.clip(eps if n_probes == m else mean / _MAX_RAISE, 1.0)
         return residuals / ops.float64_like(freedom, residuals)[:, None]

@@ -9,24 +9,29 @@ from typing import Any, Self
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Array, Rows
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations
+from randkern.models._feature_model import predict_by_rows
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    add_combinations,
+)
 from randkern.models.left_out import ProbedRows
 from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
     ROWS_PER_EIGENPAIR,
 )
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**17
+# Features of sampled rows may take this part of the memory for cached ones.
+_SAMPLE_SHARE = 8
 # Eigenvalues below this share of the first are rounding noise in float32.
 _SMALLEST_SHARE = 1e-6
 
@@ -90,33 +95,39 @@ class FeatureOperator:
         operator = cls(features, plan, statistics, stream, feature_sum)
         return operator, ops.contiguous(cross[:, :-1])
 
+    @property
+    def _mean(self) -> Array:
+        """z̄, (D,)."""
+        if not self.center:
+            return ops_of(self.features.like).float64_zeros(
+                self.size, self.features.like
+            )
+        return self.feature_sum / self.weight_sum
+
     def probes(self, probed: ProbedRows) -> Array:
-        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
-        ops = ops_of(self.features.like)
-        sample = probed.sample.rows
-        targets = self._weighted(probed)
-        out = ops.float64_zeros((self.size, targets.shape[1]), self.features.like)
-        for rows in row_blocks(sample.n_rows, self.features.block_rows):
-            Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
-            out += Z.T @ targets[rows]
-        out = self.plan.solve(out)
-        if self.center:
-            mean = self.feature_sum / self.weight_sum
-            out -= mean[:, None] * targets.sum(axis=0)
-        return out
+        """Return the right-hand sides of probes, (D, s)."""
+        # Features of the sampled rows are cached if they take little memory.
+        self._sample = FeatureMatrix(
+            probed.sample.rows,
+            self.plan.raw,
+            self.features.cache_bytes // _SAMPLE_SHARE,
+            block_rows=self.features.block_rows,
+        )
+        return probed.right_hand_side(self._sample, self.plan, self._mean)
 
-    def _weighted(self, probed: ProbedRows) -> Array:
-        if probed.sample.rows.weight is None:
-            return probed.probes
-        return probed.probes * probed.sample.rows.weight[:, None]
-
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
-        """Return the values of the fits to probes at the sampled rows, (m, s)."""
-        values = predict_by_features(self.plan, value, probed.sample.rows.X)
-        if self.center:
-            mean = self._weighted(probed).sum(axis=0) / self.weight_sum
-            values += mean - self.feature_sum @ value / self.weight_sum
-        return values
+    def left_out_residuals(
+        self, probed: ProbedRows, value: Array, of_probes: Array
+    ) -> Any:
+        """Return leave-one-out residuals of a solution and of those of the probes."""
+        return probed.residuals_of_weights(
+            self._sample,
+            self.plan,
+            value,
+            self.intercept(value),
+            of_probes,
+            self._mean,
+            self.weight_sum if self.center else np.inf,
+        )
 
     def intercept(self, weights: Array) -> Array:
         """Return ȳ − z̄·W."""
@@ -137,10 +148,6 @@ class FeatureOperator:
     def value_of(self, weights: Array) -> Array:
         """Return the solution that has these weights of features."""
         return weights
-
-    def values_of(self, weights: Array, X: Rows) -> Array:
-        """Return the values of rows for weights (D, k), without an intercept."""
-        return predict_by_features(self.plan, weights, X)
 
     def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
@@ -361,10 +368,6 @@ class KernelOperator:
         """Return a solution that has these weights of rows."""
         return weights / (self.root + (self.root == 0))[:, None]
 
-    def values_of(self, weights: Array, X: Rows) -> Array:
-        """Return the values of rows for weights (n, k), without an intercept."""
-        return predict_by_rows(self.kernel, self.X, weights, X)
-
     @cached_property
     def _mean_kernel(self) -> Array:
         """The weighted means of kernel values of all rows, (n,): one product."""
@@ -384,12 +387,17 @@ class KernelOperator:
         out -= self.share[numbers] @ probes
         return self.root[:, None] * out
 
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
-        """Return the values of the fits to probes at the sampled rows, (m, s)."""
-        dual = self.dual(value)
+    def left_out_residuals(
+        self, probed: ProbedRows, value: Array, of_probes: Array
+    ) -> Any:
+        """Return leave-one-out residuals of a solution and of those of the probes."""
+        dual = self.dual(self._ops.hstack([value, of_probes]))
         values = predict_by_rows(self.kernel, self.X, dual, probed.sample.rows.X)
-        mean = self.share[probed.sample.numbers] @ probed.probes
-        return values + mean - self._means_of(dual)
+        means = self.share[probed.sample.numbers] @ probed.probes
+        means = self._ops.hstack([self.means, means])
+        values = values + means - self._means_of(dual)
+        k = value.shape[1]
+        return probed.left_out_residuals(values[:, :k], values[:, k:])
 
     def dual(self, V: Array) -> Array:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""

@@ -31,13 +31,14 @@ from sklearn.utils.validation import (
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._sklearn import Interval, check_y, safe_indexing
+from randkern._sklearn import Interval, safe_indexing
 from randkern._tables import is_numeric, is_table, numbers_of
-from randkern._validation import check_has_targets, check_weights, validate_rows
+from randkern._validation import check_targets, check_weights, validate_rows
 from randkern.data import row_blocks
 from randkern.kernels import Gaussian, Kernel
 from randkern.kernels.default import kernel_of
 from randkern.kernels.draw import resolve_kernel
+from randkern.models._targets import real_numbers, typed_labels
 from randkern.models.cells import CellTree, scaled_rows
 from randkern.models.logistic import KernelLogistic
 from randkern.models.ridge import KernelRidgeRegressor
@@ -114,7 +115,7 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         self
         """
         self._validate_params()
-        check_has_targets(self, y)
+        y = check_targets(self, y)
         base = clone(self._base)
         if sample_weight is not None and not has_fit_parameter(base, "sample_weight"):
             raise ValueError(
@@ -297,7 +298,7 @@ class LocalRegressor(RegressorMixin, _LocalModel):
         return KernelRidgeRegressor(n_components=None, fit_intercept=True)
 
     def _read_targets(self, y: Any, weight: np.ndarray | None) -> np.ndarray:
-        return check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        return np.asarray(real_numbers(y))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict targets.
@@ -388,8 +389,8 @@ class LocalClassifier(ClassifierMixin, _LocalModel):
         return KernelLogistic(n_components=None)
 
     def _read_targets(self, y: Any, weight: np.ndarray | None) -> np.ndarray:
+        y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
         self.classes_, codes = np.unique(y, return_inverse=True)
         totals = np.bincount(codes, weight)
         self.class_prior_ = totals / totals.sum()

@@ -20,7 +20,7 @@ from randkern.data.columns import split_target
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._newton import descend, descend_whitened
+from randkern.models._newton import descend
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -36,18 +36,12 @@ from randkern.models.memory import block_rows, curvature_bytes, feature_cache_by
 
 # With the exact kernel of more rows, without an intercept, products replace a factor.
 _FACTORISED_ROWS = 8000
-# Number of pairs of steps and gradient changes that L-BFGS stores.
-_PAIRS = 20
-# Second derivatives, (D, D), take about the time of D / 25 passes over the features:
-# they are computed after that many iterations, and not before `_MIN_PATIENCE`.
-_COLUMNS_PER_PASS = 25
+# Vectors of the size of all weights that a fit holds at a time.
+_N_VECTORS = 12
+# Second derivatives, (D, D), take about the time of D / 40 products over the features:
+# they are computed after that many products, and not before `_MIN_PATIENCE`.
+_COLUMNS_PER_PASS = 40
 _MIN_PATIENCE = 20
-# A later round of as many must reduce the gradient to this share.
-_PROGRESS = 0.3
-# If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
-_VANISHING = 1e-100
-# Steps by smaller gradients, of which that at w = 0 is of order one, are Newton's.
-_UNDERFLOWING = 1e-70
 # A rarer class starts with the intercept of this share of the rows.
 _MIN_SHARE = 1e-9
 # Curvature of an intercept that may be rounding error.
@@ -62,13 +56,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         min ½‖w‖² + C Σ_i s_i log(1 + exp(−y_i w·z_i)),
 
     for more the multinomial loss with one vector of weights per class; with an
-    intercept b, which is not penalised, w·z_i + b in place of w·z_i. Solved by L-BFGS
-    on products with the features, which are recomputed in every iteration if they do
-    not fit `memory_limit`. When the iterations have taken as long as the second
-    derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ would, it is computed and factorised,
-    if memory allows, and L-BFGS continues in coordinates in which it is the identity.
-    For more than two classes, the mean over classes is used. If L-BFGS stops short of
-    the tolerance (for enormous C), Newton's method with conjugate gradients continues.
+    intercept b, which is not penalised, w·z_i + b in place of w·z_i. Solved by Newton's
+    method with conjugate gradients, on products with the features, which are recomputed
+    for each if they do not fit `memory_limit`. When products have taken as long as the
+    second derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ would, it is computed and
+    factorised, if memory allows, as a preconditioner; for more than two classes, its
+    mean over classes.
 
     The exact kernel of more than 8,000 rows, without an intercept, is not factorised:
     Newton's method solves for the weights of rows by preconditioned conjugate
@@ -95,8 +88,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         of the excess of the objective over its minimum, is at most `tol` times the
         objective.
     max_iter : int, default=1000
-        Maximum number of iterations of L-BFGS and of conjugate gradients within
-        Newton's method: each takes a pass over the features.
+        Maximum number of products with the second derivative: each takes a pass over
+        the features.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -223,10 +216,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         if self._is_by_products(rows):
             self._fit_by_products(rows.as_arrays(), stream, report)
             return self
-        # The pairs that L-BFGS stores are vectors of the size of all weights.
-        k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit = self._memory_for(rows)
-        per_feature = 8 * n_vectors * k
+        per_feature = 8 * _N_VECTORS * rows.n_targets
         # The factor of the exact Gram matrix has a column of ones in a copy.
         cache_bytes, spare = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
@@ -317,20 +308,14 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     ) -> np.ndarray:
         """Return the minimiser of the loss, or the weights when a callback stops.
 
-        After `patience` iterations second derivatives are computed, never if it is 0.
+        After `patience` products a preconditioner is computed, never if it is 0.
         Gradients are scaled to order one: with an enormous C their squares overflow.
         """
         ops = ops_of(loss.features.like)
         start = loss.start()
-        _, gradient = loss(start)
-        largest = ops.largest_or_zero(abs(gradient))
-        self.n_iter_ = 0
-        if largest < _VANISHING:
-            return start - gradient
+        largest = ops.largest_or_zero(abs(loss(start)[1]))
         unit = max(1.0, largest)
         scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
-        tolerance = self.tol * largest / unit
-        max_iter = int(self.max_iter)
         steps = count(1)
         is_stopped = False
 
@@ -342,37 +327,16 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         def reached(value: float, slope: np.ndarray) -> bool:
             return scaled.is_near_minimum(value, slope, self.tol, largest)
 
-        def is_done(value: float, slope: np.ndarray) -> bool:
-            # L-BFGS multiplies squares of gradients, which would underflow.
-            is_tiny = ops.largest_or_zero(abs(slope)) < _UNDERFLOWING
-            return is_tiny or reached(value, slope)
-
-        first = min(patience or max_iter, max_iter)
-        flat, self.n_iter_ = ops.minimise(
-            scaled, start, tolerance, first, _PAIRS, report_step
+        flat, self.n_iter_ = descend(
+            scaled,
+            scaled.curvature,
+            start,
+            reached,
+            int(self.max_iter),
+            report_step,
+            scaled.preconditioner if patience else None,
+            patience,
         )
-        before = np.inf
-        while patience and self.n_iter_ < max_iter and not is_stopped:
-            value, slope = scaled(flat)
-            # Nor is there progress from a gradient that is not finite.
-            if is_done(value, slope) or not ops.largest_or_zero(abs(slope)) < before:
-                break
-            before = _PROGRESS * ops.largest_or_zero(abs(slope))
-            flat, more = descend_whitened(
-                scaled,
-                scaled.curvature_factor(flat),
-                flat,
-                min(patience, max_iter - self.n_iter_),
-                _PAIRS,
-                lambda flat: report_step(flat) or is_done(*scaled(flat)),
-            )
-            self.n_iter_ += more
-        if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < max_iter:
-            n_remaining = max_iter - self.n_iter_
-            flat, more = descend(
-                scaled, scaled.curvature, flat, reached, n_remaining, report_step
-            )
-            self.n_iter_ += more
         if not reached(*scaled(flat)) and not is_stopped:
             self._warn(ops.largest_or_zero(abs(scaled(flat)[1])) * unit / largest)
         return flat
@@ -445,8 +409,7 @@ class LogisticLoss:
                 total
             )
             slope = (self.penalty * weights + self.C * gradient).ravel()
-            # L-BFGS overwrites the vector.
-            self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
+            self._last = flat, (value / self.unit, slope / self.unit)
         return self._last[1]
 
     def is_near_minimum(
@@ -477,8 +440,8 @@ class LogisticLoss:
 
         return product
 
-    def curvature_factor(self, flat: np.ndarray) -> np.ndarray:
-        """Return the lower factor of the second derivative in the weights of a class.
+    def preconditioner(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the product with the inverse second derivative of each class.
 
         For more than two classes, that of their mean.
         """
@@ -496,7 +459,16 @@ class LogisticLoss:
         min_curvature = _ROUNDING * float(gram[-1, -1]) or 1.0
         rounding = rounding + min_curvature * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
-        return ops.algebra.lower_factor(gram)
+        factor = ops.algebra.lower_factor(gram)
+        if not ops.is_finite(factor):
+            return lambda vector: vector
+        solve = ops.algebra.triangular_solve
+
+        def product(vector: np.ndarray) -> np.ndarray:
+            half = solve(factor, vector.reshape(self.shape).T)
+            return solve(factor, half, transposed=True).T.reshape(-1)
+
+        return product
 
 
 def curvature_grams(
@@ -554,10 +526,12 @@ def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any
     weights = features.padded(weights)
     along = features.padded(along)
     out = ops.float64_zeros(along.shape, along)
+    k = len(weights)
+    both = ops.xp.concat((weights, along))
     for block in features.blocks():
-        values = products(block.values, weights)
-        change = products(block.values, along)
-        if len(weights) == 1:
+        found = products(block.values, both)
+        values, change = found[:, :k], found[:, k:]
+        if k == 1:
             chance = ops.special.expit(values) * ops.special.expit(-values)
         else:
             chance = ops.special.softmax(values, 1)

@@ -17,7 +17,9 @@ import numpy as np
 from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import TrainingData
+from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.left_out import ProbedRows
 from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, CholeskyState, Solution, mirror_upper
@@ -204,24 +206,19 @@ class SolvedEquations:
     mean: Array
     weight_sum: float
 
-    def left_out_residuals(
-        self, plan: Plan, rows: ArrayRows, copies: Any = 1.0
-    ) -> Array:
-        """Return the leave-one-out residuals of rows of the fit, (m, k).
-
-        `copies` are multiples of their weights that are left out.
-        """
-        ops = ops_of(self.mean)
-        Z = ops.as_float64(evaluate(plan, rows.X))
-        centred = Z - self.mean
-        leverage = (centred.T * self.state.apply_inverse(centred.T)).sum(axis=0)
-        leverage += 1.0 / self.weight_sum
-        if rows.weight is not None:
-            leverage *= rows.weight
-        leverage *= copies
-        freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
-        residuals = rows.Y - Z @ self.solution.value - self.intercept
-        return residuals / freedom[:, None]
+    def left_out_residuals(self, plan: Plan, probed: ProbedRows) -> Array:
+        """Return the leave-one-out residuals of rows of the fit, (m, k)."""
+        features = FeatureMatrix(probed.sample.rows, plan.raw)
+        right = probed.right_hand_side(features, plan, self.mean)
+        return probed.residuals_of_weights(
+            features,
+            plan,
+            self.solution.value,
+            self.intercept,
+            self.state.apply_inverse(right),
+            self.mean,
+            self.weight_sum,
+        )
 
 
 def normal_equations_of(rows: TrainingData, plan: Plan) -> NormalEquations:

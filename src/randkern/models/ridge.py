@@ -82,8 +82,9 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     ----------
     kernel : Kernel, default=None
         None is ``Gaussian(lengthscale="scale")``.
-    alpha : float, default=1.0
-        α ≥ 0, the penalty.
+    alpha : float or array of shape (n_targets,), default=1.0
+        α ≥ 0, the penalty: one number, or one for each target. Each different number
+        takes a fit of its own, on the same features.
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
@@ -149,10 +150,15 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     0.59
     """
 
+    _parameter_constraints: ClassVar = {
+        **KernelRidge._parameter_constraints,
+        "alpha": [*KernelRidge._parameter_constraints["alpha"], "array-like"],
+    }
+
     def __init__(
         self,
         kernel: Kernel | None = None,
-        alpha: float = 1.0,
+        alpha: float | Sequence[float] = 1.0,
         n_components: int | Sequence[int] | None = 1000,
         *,
         solver: str = "auto",
@@ -263,12 +269,12 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     classes_ : ndarray of shape (n_classes,)
     temperature_, calibration_offset_ : float, float or ndarray of shape (n_classes,)
         ``decision_function(X) / temperature_ + calibration_offset_`` are the logits of
-        `predict_proba`: they minimise the log loss on at most 500 rows, each left out
-        of the fit. `predict` follows `decision_function`, so that near a boundary the
-        most probable class may be another one.
+        `predict_proba`: they minimise the log loss on a twentieth of the rows (from 500
+        to 5,000), each left out of the fit. `predict` follows `decision_function`, so
+        that near a boundary the most probable class may be another one.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
-        the fits of cells, the intercept, and the result of the solve.
+        the intercept, and the result of the solve.
 
     Examples
     --------

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import sklearn
 from scipy import stats
 from sklearn.base import is_classifier
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    process_routing,
+)
 
 from randkern._fitting import forget
 from randkern._memory import check_memory
@@ -58,6 +64,58 @@ class _ChoosesAlpha(RidgeModel):
     cv: Any
 
     _chooses_kernel = True
+    # What `cv` asks for, such as groups, during a fit.
+    _split_arguments: dict[str, Any]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+        **params: Any,
+    ) -> Self:
+        """Fit to rows and their targets or labels, at the best penalty.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe or tensor of n rows
+        y : array of shape (n,) or (n, n_targets)
+            Targets, or labels (n,) of a classifier.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' squared errors, and of their scores: 1 each by default.
+        target : str, optional
+            The column of a dataframe `X` that holds `y`.
+        **params : arrays of shape (n,)
+            What the splitter `cv` asks for, such as ``groups`` for
+            :class:`~sklearn.model_selection.GroupKFold`, if scikit-learn's metadata
+            routing is enabled.
+        """
+        self._split_arguments = {}
+        if params and not sklearn.get_config()["enable_metadata_routing"]:
+            raise ValueError(
+                f"fit takes {', '.join(params)} only by metadata routing; use "
+                "sklearn.set_config(enable_metadata_routing=True)."
+            )
+        if params:
+            routed = process_routing(self, "fit", **params)
+            self._split_arguments = routed["splitter"]["split"]
+        try:
+            return super().fit(X, y, sample_weight, target=target)
+        finally:
+            del self._split_arguments
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return what metadata is passed on: to `fit`, and to the splitter `cv`."""
+        from sklearn.model_selection import check_cv
+
+        splits = not (self.cv is None or self.cv == "gcv")
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(
+            splitter=check_cv(self.cv if splits else None),
+            method_mapping=MethodMapping().add(caller="fit", callee="split"),
+        )
 
     def _forget(self) -> None:
         super()._forget()
@@ -122,7 +180,15 @@ class _ChoosesAlpha(RidgeModel):
         self, search: PrimalSearch | DualSearch, rows: ArrayRows
     ) -> tuple[Solution, Any]:
         """Return weights and intercepts at the best penalty."""
-        merged = merge_copies(rows) if isinstance(search, DualSearch) else None
+        if isinstance(search, PrimalSearch):
+            probed = self._probed(rows)
+            sample = probed.sample
+            solution, intercept, residuals = search.solve(self.alpha_, probed)
+            self._store_residuals(
+                sample.numbers, sample.rows.Y, residuals, sample.weight
+            )
+            return solution, intercept
+        merged = merge_copies(rows)
         if merged is not None:  # leaving out all copies is exact if they are one row
             rows = merged.rows
             gram = self._gram(rows.X)
@@ -300,7 +366,7 @@ class _ChoosesAlpha(RidgeModel):
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
                 (numbers[np.asarray(train)], numbers[np.asarray(test)])
-                for train, test in cv.split(rows.X, y)
+                for train, test in cv.split(rows.X, y, **self._split_arguments)
             ]
             valid = all(part.ndim == 1 for split in splits for part in split)
         except (IndexError, TypeError):

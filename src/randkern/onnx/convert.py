@@ -432,7 +432,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
             if np.ndim(getattr(posterior, field.name))
         }
         mean, variance = replace(posterior, **arrays).moments(cast(Any, Z))
-        variance = variance + model._omitted_variance(X, Z, variance, features)
+        variance = variance + model._basis.omitted_variance(X, Z)
         means.append(mean if mean.ndim == 2 else mean[:, None])
         variances.append(variance[:, None])
     return _XP.concat(means, axis=1), _XP.concat(variances, axis=1)

@@ -10,10 +10,16 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._validation import Rows, check_count, check_positive
+from randkern._validation import (
+    MAX_COMPONENTS,
+    Rows,
+    check_count,
+    check_positive,
+    validate_rows,
+)
 from randkern.data import row_blocks, rows_within
 from randkern.optics._scattering import (
     LightMeter,
@@ -159,14 +165,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _bits(self, X: Any, *, reset: bool) -> Rows:
         """Return checked rows with the bits of the bias."""
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=None,
-            ensure_all_finite=False,
-        )
+        X = validate_rows(self, X, reset=reset, own_dtype=True)
         return with_lit_bits(check_bits(X), self._n_lit_bits)
 
     def transform(self, X: Any) -> np.ndarray:
@@ -208,6 +207,11 @@ def _check_bias(bias: Any) -> int:
             f"bias must be an integer, got {bias!r}: a device adds this number of bits "
             "1 to each row; round it, or use "
             "randkern.RandomFeatures(randkern.Optical(degree, bias))."
+        )
+    if number > MAX_COMPONENTS:
+        raise ValueError(
+            f"bias must be at most {MAX_COMPONENTS:,}, got {bias!r}: a device adds "
+            "this number of bits 1 to each row."
         )
     return int(number)
 

@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
 
 from randkern._random import Stream
-from randkern._validation import Array, Rows, check_choice
+from randkern._validation import Array, Rows, check_choice, densify
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 
@@ -233,10 +233,11 @@ _SINGLE = float(np.finfo(np.float32).eps)
 class InputMap:
     """How a block of rows reaches a projection.
 
-    The columns `columns` (None: all) are multiplied by `inverse_scale` (a number, or
-    one per column), and a constant entry `bias` is appended if it is not 0. With
-    `categories`, one sorted array of values per column, values are replaced by their
-    positions instead; unknown values become the number of categories.
+    The columns `columns` (None: all), minus `center` (one number per column), are
+    multiplied by `inverse_scale` (a number, or one per column), and a constant entry
+    `bias` is appended if it is not 0. With `categories`, one sorted array of values per
+    column, values are replaced by their positions instead; unknown values become the
+    number of categories.
     """
 
     n_columns: int
@@ -244,6 +245,7 @@ class InputMap:
     inverse_scale: float | np.ndarray = 1.0
     bias: float = 0.0
     categories: tuple[np.ndarray, ...] | None = None
+    center: np.ndarray | None = None
 
     @property
     def width(self) -> int:
@@ -251,8 +253,11 @@ class InputMap:
         return self.n_columns + (self.bias != 0.0)
 
     def select(self, X: Rows) -> Rows:
-        """Return the columns of `X` that this map reads."""
-        return X if self.columns is None else X[:, list(self.columns)]
+        """Return the columns of `X` that this map reads, minus the centre."""
+        X = X if self.columns is None else X[:, list(self.columns)]
+        if self.center is None:
+            return X
+        return densify(X) - ops_of(X).asarray(self.center, X)
 
     def apply(self, X: Rows) -> Rows:
         """Return a block of rows with selected, scaled columns and the bias entry."""
@@ -347,11 +352,6 @@ class Projection(ABC):
     def __getstate__(self) -> dict[str, Any]:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         return state | {"_cache": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "law" in state:  # its name in files of earlier versions
-            state["distribution"] = state.pop("law")
-        vars(self).update(state)
 
     def cached(self, like: Array, make: Callable[[], Any]) -> Any:
         """Return the cached value of `make` for arrays like this one.

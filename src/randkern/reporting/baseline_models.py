@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
+from randkern._warnings import warn
 from randkern.reporting.deadline import Deadline
 from randkern.reporting.scores import EvaluatedModel
 from randkern.tabular.encoder import TabularEncoder
@@ -64,15 +67,27 @@ def baselines(
     read_texts = [TextEncoder(texts, classes=classes)] if texts else []
     rows = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no convergence
+        warnings.simplefilter("ignore", ConvergenceWarning)
         if deadline.allows(_LINEAR_CELL * len(rows) * X.shape[1]):
             model = make_pipeline(*read_texts, TabularEncoder(), linear)
-            fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
+            with _reported(LINEAR[task]):
+                fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
         seconds = trees_seconds(X, y, task)
         if seconds <= _TREES_SHARE * time_limit and deadline.allows(seconds):
-            trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
-            fitted[TREES] = trees.fit(X, y)
+            with _reported(TREES):
+                trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
+                fitted[TREES] = trees.fit(X, y)
     return fitted
+
+
+@contextmanager
+def _reported(name: str) -> Iterator[None]:
+    """Report what ends the fit of a baseline: the model does not depend on it."""
+    try:
+        yield
+    except Exception as error:
+        what = f"{name} could not be fitted ({type(error).__name__}: {error})"
+        warn(f"the report lacks a baseline: {what}", UserWarning)
 
 
 def not_fitted(evaluated: EvaluatedModel) -> list[str]:

@@ -59,8 +59,12 @@ def shown_rows(n: int) -> np.ndarray:
 
 
 def plain(text: Any) -> str:
-    """Escape text so that Matplotlib does not read it as a formula."""
-    return str(text).replace("$", r"\$")
+    """Escape text so that Matplotlib reads it neither as a formula nor as hidden.
+
+    It leaves labels that begin with an underscore out of legends.
+    """
+    shown = str(text).replace("$", r"\$")
+    return f"\u200b{shown}" if shown.startswith("_") else shown
 
 
 def as_svg(figure: Figure) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -160,12 +159,17 @@ def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:
     rows = X[X[name].notna()].astype({name: object if is_category else float})
     if rows.empty:
         return
+    grid = None
+    if not is_category:
+        # scikit-learn refuses quantiles that differ by less than 1e-5 of their size,
+        # as those of times in milliseconds do.
+        grid = {j: np.unique(np.quantile(rows[name], np.linspace(0.05, 0.95, _GRID)))}
     dependence = partial_dependence(
         model,
         rows,
         [j],
         categorical_features=[j] if is_category else None,
-        grid_resolution=_GRID,
+        custom_values=grid,
         response_method="predict_proba" if classes else "auto",
     )
     values = np.asarray(dependence["grid_values"][0])
@@ -181,5 +185,11 @@ def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:
     places = np.arange(len(shown))
     for line, label, colour in lines:
         axes.plot(places, line[shown], "o", color=colour, label=label)
-    names = [textwrap.shorten(plain(value), _MAX_LETTERS) for value in values[shown]]
+    names = [_shortened(str(value)) for value in values[shown]]
     axes.set_xticks(places, names, rotation=45, ha="right", fontsize="small")
+
+
+def _shortened(text: str) -> str:
+    """Return the first letters of a text, with an ellipsis if there are more."""
+    shown = text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 1]}…"
+    return plain(shown)

@@ -18,6 +18,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 COVERAGE = 0.9
 # Other models are far better with an error below this share of a model's.
 _FAR_BETTER = 0.8
+# Intervals mislead if their coverage falls short by more than this.
+_MISSED = 0.15
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,19 @@ class EvaluatedModel:
                 "help."
             )
         return None
+
+    @property
+    def coverage_warning(self) -> str | None:
+        """A sentence if far fewer targets are in their intervals than should be."""
+        coverage = self.evaluation.scores.get("coverage", COVERAGE)
+        error = math.sqrt(COVERAGE * (1 - COVERAGE) / len(self.test[1]))
+        if coverage >= COVERAGE - max(_MISSED, 4 * error):
+            return None
+        return (
+            f"{coverage:.0%} of the held-out targets are inside their {COVERAGE:.0%} "
+            "intervals: held-out rows differ from the training rows, as later rows "
+            "with a trend do; do not rely on intervals of new rows."
+        )
 
     def record(self) -> dict[str, Any]:
         """Return its entry in results, JSON-compatible."""

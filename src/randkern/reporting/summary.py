@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
+# A positive target whose maximum is so many times its median is skewed.
+_SKEWED = 20.0
 # Bars of histograms, and rows that they count.
 _BARS = 20
 _HISTOGRAM_ROWS = 5000
@@ -88,8 +90,8 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     n_distinct = int(values.nunique())
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
-        kind = "date" if name in schema.dates else kind
-    if name in schema.free_texts:
+        kind = str(schema.kinds.get(name, kind))
+    if schema.kinds.get(name) == "text":
         words = values.dropna().astype(str).str.split().str.len()
         kind = "text"
         shown = f"{words.mean():.0f} words on average"
@@ -206,6 +208,13 @@ def _warnings(
             f"{n_repeated:,} rows repeat others: where they are both in training and "
             "in test rows, errors look smaller than they are."
         )
+    if task == "regression" and n > _RARE_CLASS and y.min() > 0:
+        ratio = float(y.max()) / float(np.median(y))
+        if ratio > _SKEWED:
+            yield (
+                f"The largest target is {ratio:,.0f} times the median: --log-target "
+                "fits its logarithm, in which relative errors count."
+            )
     if task == "classification":
         labels, counts = np.unique(y, return_counts=True)
         rare = [str(label) for label in labels[counts < _RARE_CLASS]]

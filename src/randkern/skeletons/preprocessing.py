@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._validation import (
@@ -19,7 +19,6 @@ from randkern._validation import (
     densify,
     is_device_array,
     is_tensor,
-    readable_rows,
     tensor_floats,
     validate_rows,
 )
@@ -64,7 +63,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         y : ignored
         """
         ends = self.low, self.high
-        if not all(isinstance(end, Real) and np.isfinite(end) for end in ends):
+        largest = np.finfo(float).max
+        if not all(isinstance(end, Real) and abs(end) <= largest for end in ends):
             raise ValueError(
                 f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
@@ -96,13 +96,13 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Return checked pixels; tensors are cast to float32 or float64."""
-        X = readable_rows(self, X)
         if is_device_array(X):
-            double, single = tensor_floats()
+            _, single = tensor_floats()
             if not X.is_floating_point() and X.dtype.itemsize <= 2:
                 X = X.to(single)
-            return validate_data(self, X, reset=reset, dtype=[double, single])
-        return validate_data(self, X, reset=reset, dtype=_DTYPES)
+            return validate_rows(self, X, reset=reset)
+        X = validate_rows(self, X, reset=reset, own_dtype=True, sparse=False)
+        return X if X.dtype in _DTYPES else X.astype(np.float64)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
@@ -262,7 +262,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "categorical must be 'auto' or a list of columns, got "
                 f"{self.categorical!r}; use [{self.categorical!r}] for a single column."
             )
-        if not isinstance(self.categorical, Iterable):
+        is_number = getattr(self.categorical, "shape", None) == ()
+        if is_number or not isinstance(self.categorical, Iterable):
             raise ValueError(
                 "categorical must be 'auto' or a list of columns, got "
                 f"{self.categorical!r}; use [] for no columns."

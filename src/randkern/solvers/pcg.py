@@ -143,18 +143,21 @@ class Companions:
     Q: Array
     # The increase of tr(BᵀX) in each step.
     gains: np.ndarray
+    # The trace matters by its difference from this number.
+    limit: float
     # The largest pᵀAp of a direction of length 1.
     largest_energy: float = 0.0
 
     @property
     def is_solved(self) -> bool:
         """Whether tr(BᵀX), which only increases, has nearly ceased to."""
+        difference = abs(self.limit - self.gains.sum())
         return len(self.gains) > 1 and bool(
-            self.gains[-2:].sum() <= _TRACE_TOL * self.gains.sum()
+            self.gains[-2:].sum() <= _TRACE_TOL * difference
         )
 
     @classmethod
-    def of(cls, B: Array) -> Companions:
+    def of(cls, B: Array, limit: float) -> Companions:
         """Return the start at X = 0 for right-hand sides (n, s)."""
         ops = ops_of(B)
         no_directions = ops.float64_zeros((len(B), 0), B)
@@ -164,6 +167,7 @@ class Companions:
             no_directions,
             no_directions,
             np.empty(0),
+            limit,
         )
 
     def directions(self, state: PCGState) -> Array:
@@ -177,7 +181,15 @@ class Companions:
         P, Q, largest = normalised(P, Q, precision, self.largest_energy)
         step = P.T @ self.R
         gains = np.append(self.gains, squared_sizes(step).sum())
-        return Companions(self.X + P @ step, self.R - Q @ step, P, Q, gains, largest)
+        return replace(
+            self,
+            X=self.X + P @ step,
+            R=self.R - Q @ step,
+            P=P,
+            Q=Q,
+            gains=gains,
+            largest_energy=largest,
+        )
 
 
 def _directions(now: Iterate | Companions, state: PCGState) -> Array:
@@ -193,10 +205,10 @@ _MIN_RANK = 64
 _MAX_RANK = 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
-# Companions stop when two steps add no more than this share to tr(BᵀX). The traces of
-# leverages are then within 2 % of 1 - H_ii, on tables of 4,000 rows with 1,000
-# features, after a third to half of the iterations.
-_TRACE_TOL = 5e-3
+# Companions stop when two steps change the difference of tr(BᵀX) from its limit by no
+# more than this share. Means of 1 − H_ii were then within 3 %, on tables of 2,000 to
+# 20,000 rows with 1,000 and 1,500 features, after a tenth to a half of the iterations.
+_TRACE_TOL = 2.5e-2
 # Recomputed residuals must decrease by this factor from one to the next.
 _PROGRESS = 0.5
 _FAILURES = (
@@ -312,7 +324,8 @@ class PCG(IterativeSolver):
         None: stop by the loss, if there is one, otherwise at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is within this
-        share of its minimum. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
+        share of its minimum; rows of a million times the weight of others decide it
+        alone. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
         being the residual; usually it is far smaller, and is estimated from the
         decreases of the loss, which conjugate gradients give exactly
         (:mod:`randkern.solvers.stopping` has the formulas). None: 0.02 if `tol` is also
@@ -410,6 +423,7 @@ class PCG(IterativeSolver):
         validate: Callable[[Any], float] | None = None,
         callback: Callback | None = None,
         companions: Array = None,
+        companion_limit: float = 0.0,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
 
@@ -434,6 +448,9 @@ class PCG(IterativeSolver):
             Further right-hand sides, which take part in products until the trace of
             their solutions' products with them has nearly settled, and do not decide
             when to stop; see `Solution.companions`.
+        companion_limit : float
+            A number from which that trace is subtracted: its errors count relative to
+            the difference.
         """
         ops = ops_of(rhs)
         B = ops.as_float64(rhs.reshape(len(rhs), -1))
@@ -446,6 +463,7 @@ class PCG(IterativeSolver):
             state,
             B,
             companion_rhs,
+            companion_limit,
             start=start,
             sizes=sizes,
             loss=loss,
@@ -478,6 +496,7 @@ class _Run:
     B: Array
     # Right-hand sides of companions, (n, s).
     companion_rhs: Array
+    companion_limit: float
     start: Array
     sizes: np.ndarray | None
     loss: Loss | None
@@ -489,7 +508,7 @@ class _Run:
         if sizes is not None:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
-        self.companions = Companions.of(self.companion_rhs)
+        self.companions = Companions.of(self.companion_rhs, self.companion_limit)
         # The current iterate, and that with the lowest residual.
         self.now = self.lowest = self._begin()
         self.outcome = self._outcome(self.residual)

@@ -42,12 +42,11 @@ known when the true one is computed. By the triangle inequality in the norm of
 *Scale.* The iteration stops when E is at most `loss_tol` times a loss s of every
 target: the current loss, which is c minus the decrease G = Σ Δ_i so far,
 
-    s = min(max(c − G − 16εc, floor·F₀), cap, 10·G),  (6)
+    s = min(max(c − G − 16εc, floor·F₀), 10·G),  (6)
 
 where ε is the rounding error of products with A and F₀ the loss of the best constant.
 If nearly all of the variance is explained (s below the share `floor` of F₀) the rest
-need not be as accurate; rows of enormous weight, whose loss exceeds `cap`, do not
-matter to the others; and if little can be explained, most of that should be (10·G).
+need not be as accurate; and if little can be explained, most of that should be (10·G).
 """
 
 from __future__ import annotations
@@ -79,8 +78,6 @@ class Loss:
         fitted: 1 suffices for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
-    cap : ndarray of shape (k,), optional
-        The `cap` of equation (6): the initial loss without rows of enormous weight.
     caution : float
         The exponent γ of equation (4).
     """
@@ -88,7 +85,6 @@ class Loss:
     initial: np.ndarray
     floor: float = 1e-3
     spread: np.ndarray | None = None
-    cap: np.ndarray | None = None
     caution: float = 1 / 4
 
 
@@ -137,8 +133,6 @@ def relative_excess(
     floor = loss.floor * np.where(spread > 0, spread, loss.initial)
     current = loss.initial - gained - _ROUNDING_ERRORS * rounding * loss.initial
     scale = np.maximum(current, floor)
-    if loss.cap is not None:
-        scale = np.minimum(scale, loss.cap)
     scale = np.minimum(scale, _GAINS * gained)
     # Where the scale is 0, only an excess of 0 is small.
     is_known = (scale > 0) | (excess == 0)

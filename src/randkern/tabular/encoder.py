@@ -13,7 +13,6 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from randkern._cells import check_categories, check_not_infinite, naming_cells
-from randkern._extras import import_extra
 from randkern._fitting import all_or_nothing
 from randkern._sklearn import (
     StrOptions,
@@ -34,7 +33,7 @@ from randkern._tables import (
 from randkern._validation import read_weights, readable_rows, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
-from randkern.data.dates import dates_as_days
+from randkern.data.written import check_dates, days_of_texts
 from randkern.tabular.work import largest
 
 # The most frequent levels of a column of categories get a column each, and the others
@@ -394,9 +393,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 return np.array(
                     [np.nan if value is None else value for value in objects]
                 )
+            # A file that is read again has texts where the rows of the fit had dates.
             days = _days_of_dates(name, objects)
-            if is_numeric(days):
-                return days.to_numpy()
+            if days is not None:
+                return days
             raise ValueError(
                 f"column {name!r} was numeric when the encoder was fitted, but "
                 f"{no_numbers(column)}; fix or clear this value."
@@ -442,15 +442,17 @@ def n_repeated(values: np.ndarray) -> int:
     return sum(n > 1 for n in Counter(values.tolist()).values())
 
 
-def _days_of_dates(name: str, values: np.ndarray) -> Any:
-    """Return a column of texts as days if they are dates, such as 2026-11-22.
+def _days_of_dates(name: str, values: np.ndarray) -> np.ndarray | None:
+    """Return texts as days if most of them are dates, such as 2026-11-22."""
+    import pandas
 
-    Other columns are unchanged. A file that is read again has texts where the rows of
-    the fit had dates, or days.
-    """
-    pandas = import_extra("pandas", "Reading dates in texts", "data")
-    column = pandas.Series(values, dtype=object, name=name)
-    return dates_as_days(column.to_frame())[name]
+    texts = [value if isinstance(value, str) else None for value in values]
+    column = pandas.Series(texts, dtype=object, name=name)
+    days = days_of_texts(column)
+    if 2 * np.isfinite(days).sum() <= column.notna().sum():
+        return None
+    check_dates(name, column, days)
+    return days
 
 
 def _nearest(value: Any, known: list[Any]) -> str:
@@ -492,7 +494,8 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     if weight is None:
         return np.arange(len(X))
     are_integers = np.array_equal(weight, np.round(weight))
-    if not are_integers or weight.sum() > _MAX_REPEATED:
+    are_few = weight.max() <= _MAX_REPEATED and weight.sum() <= _MAX_REPEATED
+    if not (are_integers and are_few):
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.

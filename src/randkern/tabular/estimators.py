@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from randkern._cells import naming_cells
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._sklearn import StrOptions, check_y
+from randkern._sklearn import StrOptions
+from randkern.models._targets import real_numbers
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
@@ -325,16 +325,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
-        try:
-            with naming_cells(y, "y"):
-                y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
-                y = np.asarray(y, dtype=np.float64)
-        except ValueError as error:
-            if "could not convert string" in str(error):
-                raise ValueError(
-                    "y holds texts, not numbers; TabularClassifier takes labels."
-                ) from error
-            raise
+        y = real_numbers(y)
         size = np.abs(y).max(initial=0.0)
         if size and not 1 / _LARGEST_TARGET <= size <= _LARGEST_TARGET:
             raise ValueError(
