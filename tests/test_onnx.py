@@ -330,6 +330,7 @@ def test_encoder_of_tables(numbers, table, tmp_path):
 
 @EVERY_DTYPE
 @pytest.mark.parametrize("given", [True, False])
+@pytest.mark.usefixtures("no_deadline")
 def test_models_of_tables(given, dtype, table, tmp_path):
     y = np.nan_to_num(table["number"]) + (table["city"] == "x") + 0.1 * table["skewed"]
     labels = np.where(y > 0.8, "high", np.where(y > 0.2, "middle", "low"))
