@@ -347,6 +347,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows.survey().check_sizes(MAX_PROCESS_TARGET)
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
         self._draw(*sample, stream, kernel)
+        rows = self._numbered(rows)
         self.intercept_ = 0.0
         self._inference = regression_inference(self, rows, stream)
         self._infer(rows, sample, stream, limit, report)

@@ -190,6 +190,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         rows, sample = read(self, X, y, sample_weight, stream)
         self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*sample, stream)
+        rows = self._numbered(rows)
         limit = self._memory_for(rows)
         self._inference = (
             LaplaceOfClasses() if self._is_softmax else Laplace(Bernoulli())
