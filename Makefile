@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel dist minimum
-.PHONY: nightly pythons random coverage records numbers rehearsal clean environments
+.PHONY: nightly blas pythons random coverage records numbers rehearsal clean environments
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -92,7 +92,23 @@ MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections ke
 minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
 	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow and not nightly" $(MINIMUM_TESTS) $(PYTEST_ARGS)
 
-nightly: coverage random pythons rehearsal ## every test, and what takes too long for every change
+# The kernels of OpenBLAS that processors choose among. (NumPy's OpenBLAS has Haswell's for
+# Zen; the first line of each run says which was loaded.) What no product of matrices
+# can change is left out.
+KERNELS ?= Haswell SkylakeX Zen Sandybridge Nehalem
+NO_BLAS := bench cli compare damaged_files datasets docs documented files image_files import \
+    lab notebook object_archive onnx pages persistence plots records rehearsal release render \
+    reporting reproduce skips structure table_texts torch
+blas: $(VENV)/test.stamp ## tests of numbers under five kernels of OpenBLAS, on one and two threads
+	@failed=0; for kernel in $(KERNELS); do for threads in 1 2; do \
+	    echo "OpenBLAS $$kernel, $$threads threads"; \
+	    OPENBLAS_CORETYPE=$$kernel OMP_NUM_THREADS=$$threads OPENBLAS_NUM_THREADS=$$threads \
+	        $(BIN)/python -m pytest $(WORK) -m "not nightly" \
+	        $(addprefix --ignore-glob=tests/test_, $(addsuffix *, $(NO_BLAS))) \
+	        tests src/randkern $(PYTEST_ARGS) || failed=1; \
+	done; done; exit $$failed
+
+nightly: coverage random blas pythons rehearsal ## every test, and what takes too long for every change
 
 # SIZE=quick: minutes, on generated tables; full: an hour, on all data of RANDKERN_DATA. An
 # interrupted run of the same code resumes.

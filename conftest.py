@@ -155,6 +155,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT))
 
 
+def pytest_report_header() -> str:
+    """Name the kernels of BLAS that were loaded, which depend on the processor."""
+    import scipy.linalg  # noqa: F401  (it has a library of its own)
+    from threadpoolctl import threadpool_info
+
+    kernels = {
+        f"{pool['internal_api']} {pool.get('architecture', '')}, "
+        f"{pool['num_threads']} threads"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    return "BLAS: " + "; ".join(sorted(kernels))
+
+
 # -- skips ---------------------------------------------------------------------------
 
 ALLOWED_SKIPS = ROOT / "tests" / "allowed_skips.txt"

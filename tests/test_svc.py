@@ -497,6 +497,19 @@ def test_features_that_overflow(data):
         KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("n_components", [20, None], ids=["features", "exact"])
+@pytest.mark.parametrize(
+    "model", [rk.KernelSVC, rk.KernelSVR, rk.KernelQuantileRegressor]
+)
+def test_kernel_values_that_overflow_are_one_error(model, n_components, data):
+    """Fits went on for 40 seconds of warnings, or did not end."""
+    X, y, _ = data
+    y = y if model is rk.KernelSVC else X[:, 0]
+    with pytest.raises(ValueError, match="scale the input down"):
+        model(rk.Polynomial(200, 1.0), n_components=n_components).fit(X, y)
+
+
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
 @pytest.mark.parametrize("fit_intercept", [True, False])

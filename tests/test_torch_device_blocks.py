@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -10,13 +9,9 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _memory, _validation
-from randkern._memory import DeviceCopies
-from randkern.backend.namespace import empty_on, ops_of
+from randkern import _validation
 from randkern.data import sample as _row_sample
-from randkern.data import sharded, training_data
 from randkern.data.sample import RowSample
-from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.solvers import PCG
 
@@ -488,22 +483,6 @@ def test_how_it_is_shown(table):
     assert repr(rows) == "DeviceBlocks(RowBlocks(rows not counted yet), device='cpu')"
 
 
-def test_copies_live_as_long_as_the_rows(monkeypatch):
-    monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
-    rows = ArrayRows(np.ones((4, 2)), np.ones((4, 1)))
-    assert rows.on("cpu", keep=False) is not rows.on("cpu", keep=False)
-    ops = type(ops_of(empty_on("cpu", rows.dtype)))
-    monkeypatch.setattr(
-        ops, "memory_limit", staticmethod(lambda like: 2 * (64 + 32) - 1)
-    )
-    assert rows.on("cpu", keep=True) is not rows.on("cpu", keep=True)
-    monkeypatch.setattr(ops, "memory_limit", staticmethod(lambda like: 2 * (64 + 32)))
-    assert rows.on("cpu", keep=True) is rows.on("cpu", keep=True)
-    elsewhere = rows.on("meta", keep=False)  # another device is not answered by it
-    assert elsewhere.like.device.type == "meta"
-    assert pickle.loads(pickle.dumps(rows))._copy is None
-
-
 # -- on Dask -------------------------------------------------------------------------
 
 
@@ -583,27 +562,6 @@ def test_dataframes_of_dask(table):
     assert_close(found, expected.predict(frame[list("abcde")]))
 
 
-def test_what_partitions_keep(table, da, monkeypatch):
-    X, y, _ = table
-    kept = []
-    on = ArrayRows.on
-
-    def watched(rows, device, keep):
-        made = on(rows, device, keep)
-        kept.append(rows._copy is made)
-        return made
-
-    monkeypatch.setattr(ArrayRows, "on", watched)
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
-    for limit in (None, "150kB"):  # the rows take some 10 kB
-        regressor("pcg", memory_limit=limit).fit(rows, y)
-        assert all(kept)
-    kept.clear()
-    monkeypatch.setattr(_memory, "_DEVICE_SHARE", 0.01)
-    regressor("pcg", memory_limit="150kB").fit(rows, y)
-    assert kept and not any(kept)
-
-
 def test_partitions_as_a_stream(table, da):
     """A model is fitted to partitions that are moved, and predicts them lazily."""
     X, y, _ = table
@@ -636,35 +594,3 @@ def test_bad_partitions(table, da):
         fit(bad, y)
     with pytest.raises(TypeError, match="DeviceBlocks"):
         rk.RandomFeatures(random_state=0).fit(X[:9]).transform(rows)
-
-
-def test_partitions_of_a_device_are_counted_together(monkeypatch):
-    ops = type(ops_of(empty_on("cpu", np.float64)))
-    monkeypatch.setattr(training_data, "_COPIES", DeviceCopies())
-    monkeypatch.setattr(ops, "memory_limit", staticmethod(lambda like: 2 * 3 * 128))
-    small = [ArrayRows(np.ones((4, 2)), np.ones((4, 1)), np.ones(4)) for _ in range(5)]
-    kept = [rows.on("cpu", keep=True) is rows._copy for rows in small]
-    assert kept == [True, True, True, False, False]  # 128 bytes each
-    del small[0]
-    assert small[-1].on("cpu", keep=True) is small[-1]._copy
-
-
-def test_what_may_stay_with_workers(table, da, monkeypatch):
-    may_stay = _memory.may_stay_on_devices
-    assert may_stay(10**15, None, 0)
-    for n_workers, most in ((0, 500), (1, 500), (3, 1500)):
-        assert may_stay(most, 1000, n_workers)
-        assert not may_stay(most + 1, 1000, n_workers)
-    assert sharded._unpickled.cache_info().maxsize <= 2
-    asked = []
-    monkeypatch.setattr(sharded, "_workers", lambda: [{"memory_limit": 10**9}] * 4)
-    monkeypatch.setattr(
-        sharded,
-        "may_stay_on_devices",
-        lambda *given: asked.append(given) or may_stay(*given),
-    )
-    X, y, _ = table
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
-    regressor("pcg", memory_limit="150kB").fit(rows, y)
-    n_bytes = X.nbytes + 8 * len(y)
-    assert asked == [(n_bytes, "150kB", 4)]

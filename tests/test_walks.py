@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import randkern as rk
@@ -68,3 +69,20 @@ def test_walks_are_the_calls(number, rng):
     missing = [step for step in walk if step not in calls]
     assert not missing, f"not called: {missing}"
     assert walk == [step for step in calls if step in walk]
+
+
+def sizes() -> None:
+    """Print how many files and functions each walk enters."""
+    for name, fit in zip(
+        ("transform", "cholesky", "pcg", "process", "margins"),
+        fits(np.random.default_rng(0)),
+        strict=True,
+    ):
+        fit()
+        calls = calls_of(fit)
+        files = {file for file, _ in calls}
+        sys.stdout.write(f"{name}: {len(files)} files, {len(calls)} functions\n")
+
+
+if __name__ == "__main__":
+    sizes()

@@ -1,5 +1,6 @@
 """Files as people write them: each is read as it is meant."""
 
+import json
 import os
 import subprocess
 import sys
@@ -371,3 +372,48 @@ def test_what_is_no_file_is_named(tmp_path):
     ):
         with pytest.raises(FileNotFoundError, match=message):
             read_table(path)
+
+
+# Scores that mislead
+
+
+@pytest.mark.slow
+def test_copies_of_rows_are_held_out_together(tmp_path):
+    r = np.random.default_rng(0)
+    rows = pandas.DataFrame(r.normal(size=(120, 3)), columns=["a", "b", "c"])
+    rows["y"] = r.normal(size=120)  # which nothing predicts
+    pandas.concat([rows] * 6).to_csv(tmp_path / "t.csv", index=False)
+    result = run(
+        *("fit", tmp_path / "t.csv", "--target", "y", "--time-limit", 1),
+        *("--no-refit", "--out", tmp_path),
+    )
+    assert "600 of 720 rows are copies of others" in result.output
+    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert found["scores"]["r2"] < 0.3
+
+
+def test_intervals_that_miss_later_rows_are_reported():
+    from randkern.reporting.scores import EvaluatedModel, Evaluation
+
+    y = np.arange(100.0)
+
+    def warning(coverage):
+        evaluation = Evaluation(y, {"rmse": 1.0, "coverage": coverage}, 0.1)
+        rows = pandas.DataFrame({"a": y})
+        return EvaluatedModel(
+            None, (rows, y), (rows, y), evaluation, {}
+        ).coverage_warning
+
+    assert "4% of the held-out targets are inside their 90%" in warning(0.04)
+    assert warning(0.8) is None
+
+
+def test_skewed_targets_are_advised_to_use_a_logarithm():
+    from randkern.reporting import summarise
+
+    r = np.random.default_rng(0)
+    rows = pandas.DataFrame({"a": r.normal(size=200)})
+    skewed = summarise(rows, np.exp(3 * rows["a"].to_numpy()), "regression")
+    assert any("--log-target" in warning for warning in skewed.warnings)
+    plain = summarise(rows, 5 + rows["a"].to_numpy(), "regression")
+    assert not any("--log-target" in warning for warning in plain.warnings)

@@ -321,8 +321,9 @@ def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0
     shape, _, dtype = (read if version == (1, 0) else npy.read_array_header_2_0)(stream)
-    declared = math.prod(shape) * dtype.itemsize
-    if not declared and math.prod(shape):
+    n_entries: int = math.prod(shape)
+    declared = n_entries * dtype.itemsize
+    if n_entries and not declared:
         raise ValueError(
             f"the array in its member {info.filename} has shape {shape}, but entries "
             "of no width, of which a file of any size could declare any number"

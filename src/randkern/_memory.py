@@ -9,9 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from randkern._warnings import warn
 from randkern.exceptions import MemoryLimitError
@@ -23,8 +21,6 @@ _ALWAYS_FREE = 64 * 10**6
 _CGROUP = Path("/sys/fs/cgroup")
 # Share of a cluster's memory that checked partitions may take.
 _WORKERS_SHARE = 0.25
-# Share of a fit's memory on devices that cached rows may take.
-_DEVICE_SHARE = 0.5
 
 
 def resolve_memory_limit(limit: Any) -> int:
@@ -161,31 +157,3 @@ def format_bytes(n_bytes: float) -> str:
 def may_stay_with_workers(n_bytes: int, memory: float) -> bool:
     """Return whether checked partitions may be cached in the memory of a cluster."""
     return n_bytes <= _WORKERS_SHARE * memory
-
-
-def may_stay_on_devices(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
-    """Return whether `n_bytes` of rows may be cached on the devices of all workers.
-
-    Without a limit each worker decides for itself: see :class:`DeviceCopies`.
-    """
-    if memory_limit is None:
-        return True
-    limit = resolve_memory_limit(memory_limit) * max(1, n_workers)
-    return n_bytes <= _DEVICE_SHARE * limit
-
-
-class DeviceCopies:
-    """Memory of the copies of rows on each device, counted while they are alive."""
-
-    def __init__(self) -> None:
-        self._bytes: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def add(self, copy: Any, device: Any, n_bytes: int, limit: int | None) -> bool:
-        """Count a copy if it fits the device's share of the limit; return whether."""
-        with self._lock:  # workers have several threads
-            held = sum(taken for at, taken in self._bytes.values() if at == device)
-            if limit is not None and held + n_bytes > _DEVICE_SHARE * limit:
-                return False
-            self._bytes[copy] = device, n_bytes
-            return True

@@ -59,8 +59,8 @@ class DeviceBlocks:
     -----
     A fit reads :class:`RowBlocks` and arrays once for each pass over the rows, as it
     does without a device. Features are cached on the device between iterations if they
-    fit `memory_limit` (None: half of its memory). Dask workers cache rows instead,
-    up to half of that limit; other rows are moved again in each pass.
+    fit `memory_limit` (None: half of its memory); other rows, and those of Dask
+    collections, are moved again in each pass.
 
     Examples
     --------

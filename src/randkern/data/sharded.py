@@ -23,7 +23,6 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._fitting import forget
 from randkern._memory import (
-    may_stay_on_devices,
     may_stay_with_workers,
     resolve_memory_limit,
 )
@@ -339,7 +338,7 @@ class Shards(TrainingData):
     """Partitions of checked rows with their targets, as delayed values.
 
     Each computes to an :class:`ArrayRows`. `device` is the device that workers compute
-    on, by its name on each worker (None: the host); with `keep` rows may stay there.
+    on, by its name on each worker (None: the host), to which every pass moves rows.
     """
 
     in_one_place = False
@@ -351,14 +350,13 @@ class Shards(TrainingData):
         n_targets: int,
         like: np.ndarray,
         device: str | None = None,
-        keep: bool = False,
     ):
         self.partitions = tuple(partitions)
         self.lengths = tuple(lengths)
         self.n_rows = sum(lengths)
         self.n_targets = n_targets
         self.like = like
-        self._place = device, keep
+        self._device = device
         # Functions and arguments that are applied to partitions.
         self._steps: tuple[_Step, ...] = ()
 
@@ -375,7 +373,7 @@ class Shards(TrainingData):
         dask = import_extra("dask", READING_DASK, "dask")
         call = delayed(_apply)
         # Pickled, so that all tasks of a worker share a plan: see _unpickled.
-        shared = (self._place, pickle.dumps(self._steps), function, args)
+        shared = (self._device, pickle.dumps(self._steps), function, args)
         shared = dask.delayed(shared, traverse=False)
         tasks = [call(part, shared) for part in self.partitions]
         return reduced_by_tree(_total, tasks).compute()
@@ -401,10 +399,10 @@ class Shards(TrainingData):
 
 def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
     """Apply functions to a partition; return arrays on the host."""
-    (device, keep), steps, function, args = shared
+    device, steps, function, args = shared
 
     def result() -> Any:
-        placed_rows = rows if device is None else rows.on(device, keep)
+        placed_rows = rows if device is None else rows.on(device)
         changed = _changed(placed_rows, _unpickled(steps))
         return placed(function(changed, *args), np.empty(0))
 
@@ -579,9 +577,8 @@ def read_dask(
     if may_stay_with_workers(first_pass.n_bytes, memory):
         rows = dask.persist(*rows)
     lengths = [n for _, n in filled]
-    keep = may_stay_on_devices(first_pass.n_bytes, limit, len(workers))
     like = np.empty((0, estimator.n_features_in_), dtype)
-    shards = Shards(rows, lengths, n_targets, like, device, keep)
+    shards = Shards(rows, lengths, n_targets, like, device)
     return shards, first_pass.sample.rows()
 
 

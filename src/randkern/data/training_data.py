@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._memory import DeviceCopies
 from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
@@ -60,8 +59,6 @@ class ReadsTargets(Protocol):
 
 # Rows per block when targets are summed.
 _STATISTICS_ROWS = 65_536
-# Each process counts its own copies on devices.
-_COPIES = DeviceCopies()
 
 
 class TrainingData:
@@ -168,11 +165,6 @@ class ArrayRows(TrainingData):
         self.start = start
         self.n_rows = X.shape[0]
         self.n_targets = Y.shape[1]
-        self._copy: ArrayRows | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Other processes create their own copies on devices.
-        return self.__dict__ | {"_copy": None}
 
     @property
     def like(self) -> Any:
@@ -210,21 +202,9 @@ class ArrayRows(TrainingData):
         weight = None if self.weight is None else ops.float64_like(self.weight, like)
         return ArrayRows(X, ops.float64_like(self.Y, like), weight, self.start)
 
-    def on(self, device: str, keep: bool) -> ArrayRows:
-        """Return the rows on the named device.
-
-        With `keep` the copy is cached as long as the rows exist, provided that all such
-        copies of this process take at most half of the memory of a fit on the device
-        (see `memory_limit` of :func:`ops_of`).
-        """
-        like = empty_on(device, self.dtype)
-        if self._copy is not None and self._copy.X.device == like.device:
-            return self._copy
-        copy = self.at(like)
-        limit = ops_of(like).memory_limit(like)
-        if keep and _COPIES.add(copy, like.device, copy.n_bytes, limit):
-            self._copy = copy
-        return copy
+    def on(self, device: str) -> ArrayRows:
+        """Return the rows on the named device."""
+        return self.at(empty_on(device, self.dtype))
 
     @property
     def n_bytes(self) -> int:

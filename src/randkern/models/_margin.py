@@ -24,13 +24,12 @@ that their sum is 0, and the best intercept of their weights is a quantile of th
 residuals. The gap is that of these.
 
 **The size of an objective** is ½‖w‖² and the losses of rows, each counted as at most
-`_CAP` times the largest of most targets: gaps relative to the objective itself leave
+`_CAP` times the usual distance of targets: gaps relative to the objective itself leave
 all other rows unfitted where one target is enormous.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,9 +38,9 @@ from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import combined, longest_row, scores_of
 
 # Losses count in the size of an objective up to this multiple of the scale of targets:
-# the quantile of their distances from the best constant.
-_CAP = 5.0
-_SCALE_QUANTILE = 0.9
+# the median of their non-zero distances from the best constant.
+_CAP = 10.0
+_SCALE_QUANTILE = 0.5
 # Dual variables up to this size can be squared and summed.
 _MAX_COST = 1e100
 # A sum of dual variables is 0 below this share of the sum of their sizes.
@@ -63,6 +62,15 @@ def check_costs(costs: Any, formula: str, advice: str) -> None:
             f"the losses of rows are multiplied by {formula}, got up to {largest:.3g}, "
             f"expected at most {_MAX_COST:g}: divide sample_weight by its mean, or "
             f"{advice}."
+        )
+
+
+def check_kernel_values(largest: float) -> None:
+    """Raise if kernel values k(x, x) times costs leave the range of floats."""
+    if not largest <= _MAX_COST:
+        raise ValueError(
+            f"kernel values k(x, x) are as large as {largest:.3g}, expected at most "
+            f"{_MAX_COST:g}: scale the input down, or lower the degree of the kernel."
         )
 
 
@@ -88,7 +96,8 @@ class Margins:
     """The problems of the columns of targets, (n, k), on the same features.
 
     Bounds have the shape of the targets. With an intercept, the last component of the
-    features is 1. There are no features if scores are those of a Gram matrix.
+    features is 1. There are no features if scores are those of a Gram matrix. `longest`
+    is the length of the longest row; it is computed if None.
     """
 
     def __init__(
@@ -100,9 +109,14 @@ class Margins:
         *,
         tube: float = 0.0,
         has_intercept: bool = True,
+        longest: float | None = None,
     ):
         self.ops = ops_of(targets)
         self.features = features
+        if longest is None:
+            longest = 0.0 if features is None else longest_row(features)
+            check_kernel_values(longest**2)
+        self.longest = longest
         self.targets = targets
         self.lower = lower
         self.upper = upper
@@ -121,25 +135,18 @@ class Margins:
     def column(self, t: int) -> Margins:
         """Return the problem of one column."""
         arrays = (self.targets, self.lower, self.upper)
-        column = Margins(
+        return Margins(
             self.features,
             *(array[:, t : t + 1] for array in arrays),
             tube=self.tube,
             has_intercept=self.has_intercept,
+            longest=self.longest,
         )
-        if self.features is not None:
-            column.longest = self.longest
-        return column
 
     @property
     def ones(self) -> int:
         """The number of the column of ones."""
         return self.features.n_components - 1
-
-    @cached_property
-    def longest(self) -> float:
-        """The length of the longest row of features."""
-        return longest_row(self.features)
 
     def solution(self, alpha: Any, weights: Any = None) -> Solution:
         """Return the solution of dual variables (n, k), whose sums are made 0.
@@ -195,7 +202,7 @@ class Margins:
             sums, sizes = abs(alpha.sum(axis=0)), abs(alpha).sum(axis=0)
             gap = gap + ops.xp.where(sums > _ZERO_SUM * sizes, np.inf, 0.0)
         rounding = 0.0 * squares
-        if self.features is not None and ops.largest_or_zero(squares):
+        if self.features is not None:
             # Errors of the scores of rows with a non-zero variable.
             error = _ROUNDING * ops.precision(self.features.dtype) * self.longest
             widths = (self.upper - self.lower) * ops.asarray(alpha != 0, alpha)

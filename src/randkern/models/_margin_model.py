@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._libsvm import solve_by_libsvm
-from randkern.models._margin import Margins, Solution
+from randkern.models._margin import Margins, Solution, check_kernel_values
 from randkern.models._margin_descent import solve_by_descent
 from randkern.models._margin_newton import solve_columns_by_newton
 from randkern.models.callbacks import FitReport
@@ -70,6 +70,7 @@ class MarginModel(FeatureModel):
         if self.plan_ is None and has_intercept and not is_tensor(targets):
             X = rows.as_arrays().X
             gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+            check_kernel_values(float(gram.diagonal().max()))
             problem = Margins(None, targets, lower, upper, **options)
             solution, self.n_iter_ = solve_by_libsvm(
                 gram, problem, self.tol, int(self.max_iter), report

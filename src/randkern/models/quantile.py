@@ -24,6 +24,7 @@ from randkern.models._margin import (
     Margins,
     Solution,
     check_costs,
+    check_kernel_values,
     weighted_quantile,
 )
 from randkern.models._margin_model import check_single_target
@@ -31,7 +32,7 @@ from randkern.models._margin_newton import solve_by_newton
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor, longest_row
 from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 # The first weight σ of the method of multipliers, in units of the width of the box: of
@@ -298,9 +299,12 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         solutions: list[Solution] = []
         start = None
         self.n_iter_ = 0
+        longest = longest_row(features)
+        check_kernel_values(longest**2)
         for quantile in self.quantiles_:
             upper = quantile * costs
-            problem = Margins(features, targets, (quantile - 1) * costs, upper)
+            lower = (quantile - 1) * costs
+            problem = Margins(features, targets, lower, upper, longest=longest)
             fit = solve_by_newton(
                 problem,
                 self.tol,

@@ -34,6 +34,8 @@ _STYLES = (
 _MIN_TICK_DISTANCE = 0.18
 # So many curves have bars at all their points.
 _MAX_BARRED = 3
+# Errors that differ by more than this factor have a logarithmic axis.
+_DECADES = 8
 # Symbols of hyperparameters on axes.
 SYMBOLS = {"lengthscale": "ℓ", "bias": "ν"}
 
@@ -82,8 +84,7 @@ def plot_compare(
     axes.set_xticks([], minor=True)
     if sizes:
         axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
-    if min(record[score] for record in records) >= 0:
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    _scale_errors(axes, [record[score] for record in records], score)
     _format_frame(axes, percent)
     if dataset:
         axes.set_title(dataset)
@@ -96,6 +97,19 @@ def plot_compare(
         labels.append("pale: test rows\nthin: seeds")
     _legend(figure, handles, labels)
     return figure
+
+
+def _scale_errors(axes: "Axes", values: Sequence[float], score: str) -> None:
+    """Give errors of several sizes a logarithmic axis, and others one from 0 on."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    least = min(values)
+    if score == "test_error" and least > 0 and max(values) > _DECADES * least:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    elif least >= 0:
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
@@ -182,7 +196,7 @@ def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
     """Return the sizes whose labels do not touch, always including the last."""
     if not sizes:
         return []
-    distance = max(_MIN_TICK_DISTANCE, 0.09 * float(np.log10(sizes[-1] / sizes[0])))
+    distance = max(_MIN_TICK_DISTANCE, 0.1 * float(np.log10(sizes[-1] / sizes[0])))
     ticks = [sizes[-1]]
     for _, size in pairwise(reversed([*sizes, sizes[-1]])):
         if np.log10(ticks[-1] / size) >= distance:

@@ -41,10 +41,6 @@ class Metric:
             return float("inf")
         return -value if self.larger_is_better else value
 
-    def of_loss(self, loss: float) -> str:
-        """Return the value of a loss, as :meth:`loss` returns it, as text."""
-        return self.text(-loss if self.larger_is_better else loss)
-
 
 METRICS = {
     "error": Metric(
