@@ -1,6 +1,5 @@
 """What users of processes ask for: bounds, priors, conditioning, paths, noise."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -53,17 +52,6 @@ def test_fixed_and_bounded_as_in_scikit_learn(data):
     assert model.fit(X, y).kernel_.scale == pytest.approx(2.0, rel=1e-12)
     np.testing.assert_allclose(model.kernel_.kernel.lengthscale, 2.0)
     assert model.noise_ == pytest.approx(0.1, rel=1e-12)
-
-
-def test_the_exact_kernel_is_its_own_correction(data):
-    X, y = data
-    given = {"n_components": None, "features": "nystrom", "optimizer": None}
-    models = [
-        rk.GaussianProcessRegressor(correction=name, **given).fit(X[:-3], y[:-3])
-        for name in ("dtc", "fitc")
-    ]
-    means = [model.condition_on(X[-3:], y[-3:]).predict(X) for model in models]
-    np.testing.assert_array_equal(*means)
 
 
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
@@ -250,20 +238,16 @@ def test_a_factor_of_tensors_is_extended_by_blocks(rng):
 
 
 @pytest.mark.parametrize(
-    ("D", "features", "far"),
-    [
-        *((60, "random", "features"), (10, "nystrom", "features")),
-        *((None, "random", "features"), (60, "random", "prior")),
-    ],
-    ids=["features", "landmarks", "exact", "prior"],
+    ("D", "features"),
+    [(60, "random"), (10, "nystrom"), (None, "random")],
+    ids=["features", "landmarks", "exact"],
 )
-def test_paths_have_the_posterior_distribution(D, features, far, data, rng):
+def test_paths_have_the_posterior_distribution(D, features, data, rng):
     X, y = data
     X, y = X[:30], y[:30]
     model = rk.GaussianProcessRegressor(
         *(1.3 * rk.Gaussian(0.8), 0.04, D),
         features=features,
-        far_variance=far,
         optimizer=None,
         random_state=0,
     ).fit(X, y)
@@ -278,8 +262,7 @@ def test_paths_have_the_posterior_distribution(D, features, far, data, rng):
     found = np.cov(draws)
     own = 6 * np.outer(spread, spread) * (2 / n) ** 0.5
     assert np.all(
-        abs(found - covariance)
-        < own + (0 if (D, far) == (60, "features") else 6 * 1.3 / 1000**0.5)
+        abs(found - covariance) < own + (0 if D == 60 else 6 * 1.3 / 1000**0.5)
     )
     # They are functions: the same values row by row, whatever else is asked for.
     np.testing.assert_allclose(paths(new[::-1])[::-1], draws, atol=1e-10)
@@ -315,102 +298,30 @@ def test_paths_of_kernels_that_few_features_make(kernel, data):
 # -- far from the data ------------------------------------------------------------
 
 
-def test_far_from_the_data_the_variance_is_the_priors(rng):
-    # A draw of the process, of five times as many rows as features.
-    D, n, noise = 300, 1500, 0.01
-    kernel = 1.5 * rk.Gaussian(1.5)
-    X = rng.normal(size=(n + 1000, 5))
-    draw = rk.GaussianProcessRegressor(kernel, 1.0, 4000, optimizer=None).fit(
-        X[:1], [0.0]
-    )
-    y = draw.sample_paths(1, random_state=1)(X)[:, 0]
-    y += noise**0.5 * rng.normal(size=len(y))
-    far = X[n:] + 50 * np.sign(X[n:])
-    options = {"noise": 0.05, "n_components": D, "optimizer": None, "random_state": 0}
-    stds, covered = {}, {}
-    for which in ("features", "prior"):
-        model = rk.GaussianProcessRegressor(kernel, far_variance=which, **options)
-        model.fit(X[:n], y[:n])
-        stds[which] = model.predict(far, return_std=True)[1]
-        mean, std = model.predict(X[n:], return_std=True, include_noise=True)
-        covered[which] = np.mean(abs(y[n:] - mean) < 1.96 * std)
-    np.testing.assert_allclose(stds["prior"], 1.5**0.5, rtol=0.01)
-    # Among the data it hardly changes: at one row in twenty, about.
-    assert 0 <= covered["prior"] - covered["features"] < 0.05
-    # What the features alone say: the share d/D of the variance is missing.
-    assert np.median(stds["features"]) < 0.8 * 1.5**0.5
-    factor = model.precision_factor_
-    known = D - (np.linalg.inv(factor) ** 2).sum()
-    expected = 1.5 * (1 - known / D)
-    assert np.mean(stds["features"] ** 2) == pytest.approx(expected, rel=0.1)
-
-
-def test_the_least_variance_is_that_given_values_at_all_rows(data, rng):
-    X, y = data[0][:30], data[1][:30]
-    kernel, new = 1.3 * rk.Gaussian(0.8), rng.uniform(-4, 4, (40, 2))
-    process = rk.GaussianProcessRegressor(
-        kernel, 0.04, 60, optimizer=None, random_state=0
-    )
-    alone = process.fit(X, y).predict(new, return_std=True)[1]
-    process.set_params(far_variance="prior").fit(X, y)
-    K, cross = kernel(X), kernel(new, X)
-    left = 1.3 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T))
-    expected = np.maximum(alone**2, left) ** 0.5
-    _, found = process.predict(new, return_std=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert (found > 1.001 * alone).any() and (found == alone).any()
-    _, covariance = process.predict(new, return_cov=True)
-    np.testing.assert_allclose(np.diag(covariance) ** 0.5, found, rtol=1e-9)
-    assert np.linalg.eigvalsh(covariance).min() > -1e-10
-    # A row that is added is data, too.
-    lone = np.array([[20.0, 20.0]])
-    assert process.predict(lone, return_std=True)[1] == pytest.approx(1.3**0.5)
-    more = process.condition_on(lone, [0.0])
-    assert more.predict(lone, return_std=True)[1] < 0.3
-
-
-def test_the_reach_of_data_is_kept_in_files(data, tmp_path):
-    pytest.importorskip("skops")
+@pytest.mark.parametrize("features", ["nystrom", "exact"])
+def test_far_from_the_data_the_variance_is_the_priors(features, data):
     X, y = data
+    D = {"nystrom": 40, "exact": None}[features]
+    options = {} if D is None else {"features": features}
     model = rk.GaussianProcessRegressor(
-        n_components=20, far_variance="prior", optimizer=None, random_state=0
+        1.5 * rk.Gaussian(0.3), 0.01, D, optimizer=None, random_state=0, **options
     ).fit(X, y)
-    rk.save(model, tmp_path / "model.skops")
-    again = rk.load(tmp_path / "model.skops")
-    new = np.vstack([X, X + 9])
-    np.testing.assert_array_equal(
-        model.predict(new, return_std=True), again.predict(new, return_std=True)
-    )
-
-
-def test_labels_far_away_are_as_uncertain_as_the_prior(rng):
-    X = rng.normal(size=(1000, 4))
-    y = np.sin(3 * X[:, 0]) + X[:, 1] > 0
-    kernel, far = 400.0 * rk.Gaussian(1.0), 30 + 5 * rng.normal(size=(300, 4))
-    spread = {}
-    for which in ("features", "prior"):
-        model = rk.GaussianProcessClassifier(
-            kernel, 100, optimizer=None, far_variance=which, random_state=0
-        ).fit(X, y)
-        p = model.predict_proba(far)[:, 1]
-        spread[which] = np.mean(abs(p - 0.5))
-    assert spread["prior"] < 0.9 * spread["features"]
+    _, std = model.predict(X + 50, return_std=True)
+    np.testing.assert_allclose(std, 1.5**0.5, rtol=1e-3)
 
 
 # -- landmarks --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precise", [False, True], ids=["", "noise per row"])
-@pytest.mark.parametrize("correction", ["dtc", "fitc"])
-def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, rng):
-    # Quiñonero-Candela & Rasmussen 2005, eqs. 19 and 24: of the dense n × n matrices.
+def test_landmarks_are_the_training_conditional(precise, data, rng):
+    # Quiñonero-Candela & Rasmussen 2005, eq. 19, by dense n × n matrices.
     X, y = data
     kernel, noise = 1.3 * rk.Gaussian(0.8), 0.04
     given = rng.uniform(0.5, 2.0, 80) if precise else None
     model = rk.GaussianProcessRegressor(
         *(kernel, noise, 15),
         features="nystrom",
-        correction=correction,
         weights="precision" if precise else "counts",
         optimizer=None,
         random_state=0,
@@ -418,8 +329,6 @@ def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, 
     new = rng.uniform(-3, 3, (20, 2))
     Z, z = evaluate(model.plan_, X), evaluate(model.plan_, new)
     own = noise / (1.0 if given is None else given)
-    if correction == "fitc":
-        own = own + kernel.diag(X) - (Z**2).sum(axis=1)
     K = Z @ Z.T + np.diag(np.broadcast_to(own, 80))
     gain = np.linalg.solve(K, Z @ z.T)
     mean, std = model.predict(new, return_std=True)
@@ -436,27 +345,6 @@ def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, 
         np.vstack([Z, Z]) @ z.T,
     )
     np.testing.assert_allclose(twice.predict(new), gain.T @ np.tile(y, 2), atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("options", "weight", "message"),
-    [
-        ({"features": "random"}, None, "correction='fitc' needs features='nystrom'"),
-        ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
-        ({}, np.ones(80), "weights='precision'"),
-        ({}, "blocks", "needs all rows in memory, as arrays, got RowBlocks"),
-    ],
-)
-def test_what_the_correction_takes(options, weight, message, data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(correction="fitc").set_params(
-        **{"features": "nystrom"} | options
-    )
-    rows = (X, abs(y).round(), weight)
-    if isinstance(weight, str):
-        rows = (rk.RowBlocks([(X, y)]),)
-    with pytest.raises(ValueError, match=message):
-        model.fit(*rows)
 
 
 # -- noise per row ----------------------------------------------------------------
@@ -663,16 +551,6 @@ def test_a_mean_is_not_learned_and_changes_no_scale(data):
     assert far[0] == pytest.approx(np.mean(y) + 1e3, abs=3 * far[1][0])
 
 
-def test_a_mean_beside_the_variance_far_away(data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(
-        1.5 * rk.Gaussian(0.3), 0.01, 40, mean="constant", far_variance="prior",
-        optimizer=None, random_state=0,
-    ).fit(X, y)  # fmt: skip
-    _, std = model.predict(X + 50, return_std=True)
-    assert np.all(std >= 0.999 * 1.5**0.5)
-
-
 def test_a_column_distinguishes_correlated_outputs(rng):
     X = rng.uniform(-2, 2, (60, 1))
     output = np.arange(60) % 2
@@ -819,21 +697,3 @@ def test_parameters_set_after_a_fit_change_no_prediction(rng):
     before = classes.predict_proba(X)
     classes.set_params(multi_class="softmax")
     np.testing.assert_array_equal(classes.predict_proba(X), before)
-
-
-@pytest.mark.parametrize(
-    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
-)
-def test_processes_of_earlier_versions_say_so_when_they_are_read(cls, tmp_path, rng):
-    """They had no `_inference`, and would only fail in `predict`."""
-    X = rng.normal(size=(40, 2))
-    y = (X[:, 0] > 0).astype(float)
-    model = cls(n_components=20, optimizer=None, random_state=0).fit(X, y)
-    del model._inference
-    with pytest.raises(ValueError, match="earlier version of randkern"):
-        pickle.loads(pickle.dumps(model))
-    path = tmp_path / "model.skops"
-    rk.save(model, path)
-    with pytest.raises(rk.exceptions.ModelFileError, match="written by randkern"):
-        rk.load(path)
-    pickle.loads(pickle.dumps(cls()))  # nothing is missing before the fit

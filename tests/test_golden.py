@@ -278,6 +278,22 @@ def _features(case, dtype):
     return Z[:, :: -(-n_components // 24)]
 
 
+def _rounding(case):
+    """Return how far features move with rows that are rounded to float32, relatively.
+
+    Phases of heavy tails are large, and so are their errors, whose size depends on how
+    BLAS adds the products of all columns up.
+    """
+    kernel, X, n_components, options = case
+    features = rk.RandomFeatures(kernel, n_components, random_state=SEED, **options)
+    Z = features.fit(X).transform(X[:N_ROWS])
+    rows = X[:N_ROWS]
+    are_codes = rows == np.round(rows)  # and exact
+    rows = np.where(are_codes, rows, rows * (1 + np.finfo(np.float32).eps))
+    moved = features.transform(rows)
+    return np.sqrt(rows.shape[1]) * np.abs(moved - Z).max() / np.abs(Z).max()
+
+
 BITS = np.random.default_rng(SEED + 2).random((24, 40)) < 0.4
 DEVICES = [("structured", degree, bias) for degree in (1, 2, 3.5) for bias in (0, 3)]
 DEVICES += [("streamed", 2, 0), ("dense", 2, 3)]
@@ -408,7 +424,8 @@ def test_features(name):
 def test_features_of_float32(name):
     values = _features(FEATURES[name], np.float32)
     part = "float32" if name in LAPLACIAN else "features"
-    _assert_as_recorded(values, _record()[part][name], TOLERANCE_F32)
+    tolerance = TOLERANCE_F32 + _rounding(FEATURES[name])
+    _assert_as_recorded(values, _record()[part][name], tolerance)
 
 
 @pytest.mark.parametrize("name", DEVICE_NAMES)

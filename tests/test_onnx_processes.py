@@ -18,7 +18,6 @@ import randkern as rk
         {"mean": "linear", "normalize_y": True},
         {"mean": "constant", "n_components": None},
         {"features": "nystrom"},
-        {"far_variance": "prior"},
         {"likelihood": "student-t", "mean": "constant"},
         {"likelihood": "poisson"},
         {"kernel": 1.0 * rk.Gaussian(2.0) + 2.0 * rk.Linear(1.0, columns=[])},

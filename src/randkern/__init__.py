@@ -24,6 +24,7 @@ _PUBLIC: dict[str, str] = {
             "Optical",
             "Periodic",
             "Polynomial",
+            "Precomputed",
             "Product",
             "RationalQuadratic",
             "Scaled",

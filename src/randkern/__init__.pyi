@@ -36,6 +36,7 @@ from randkern.kernels import (
     Optical as Optical,
     Periodic as Periodic,
     Polynomial as Polynomial,
+    Precomputed as Precomputed,
     Product as Product,
     RationalQuadratic as RationalQuadratic,
     Scaled as Scaled,

@@ -81,7 +81,6 @@ from randkern.models._gp_laplace import (
     Poisson,
     StudentT,
 )
-from randkern.models._gp_model import Reach
 from randkern.models._gp_neighbors import Deviations, NearestPosterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
@@ -98,7 +97,7 @@ from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
-from randkern.tabular.texts import TextEncoder, Words
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
@@ -145,7 +144,6 @@ _PARTS = (
     NormalEquations,
     Plan,
     Poisson,
-    Reach,
     RowPosterior,
     ScatteringMedium,
     StudentT,
@@ -169,7 +167,6 @@ _PARTS = (
     TableSchema,
     CategoryScores,
     TextEncoder,
-    Words,
 )
 
 

@@ -8,6 +8,7 @@ from randkern.kernels.discrete import Categorical, Linear
 from randkern.kernels.optical import Optical
 from randkern.kernels.periodic import Periodic
 from randkern.kernels.polynomial import Polynomial
+from randkern.kernels.precomputed import Precomputed
 from randkern.kernels.softmax import Softmax
 from randkern.kernels.spectral import Spectral
 from randkern.kernels.spectral_mixture import SpectralMixture
@@ -33,6 +34,7 @@ __all__ = [
     "Optical",
     "Periodic",
     "Polynomial",
+    "Precomputed",
     "Product",
     "RationalQuadratic",
     "Scaled",

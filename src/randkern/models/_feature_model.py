@@ -24,11 +24,12 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
 from randkern.kernels.factor_draws import Fourier
+from randkern.kernels.precomputed import is_precomputed, numbered_rows
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
 from randkern.models.feature_error import warn_of_feature_error
@@ -143,7 +144,14 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """Return checked rows; resolve the kernel on them and draw its features."""
         rows, sample = read(self, X, y, sample_weight, stream)
         self._draw(*sample, stream)
-        return rows
+        return self._numbered(rows)
+
+    def _numbered(self, rows: TrainingData) -> TrainingData:
+        """Return rows, or their numbers if the matrix of the kernel is passed."""
+        if not is_precomputed(self.kernel_):
+            return rows
+        known = rows.as_arrays()
+        return ArrayRows(numbered_rows(self.kernel_, known.X), known.Y, known.weight)
 
     def _draw(
         self,
@@ -155,6 +163,11 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """Resolve the kernel on X and draw its features."""
         names = getattr(self, "feature_names_in_", None)
         kernel = self._kernel_or_default if kernel is None else kernel
+        if is_precomputed(kernel) and self.n_components is not None:
+            raise ValueError(
+                "Precomputed() needs an exact model, got n_components="
+                f"{self.n_components}; use n_components=None."
+            )
         self.kernel_ = resolve_kernel(
             kernel, X, sample_weight, stream, names, self.table_encoder_
         )
@@ -292,6 +305,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.pairwise = is_precomputed(self.kernel)
         tags.array_api_support = True
         return tags
 

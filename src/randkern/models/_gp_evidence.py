@@ -27,7 +27,6 @@ from randkern._validation import Rows
 from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
@@ -37,7 +36,7 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import SUMMED_ROWS, feature_block_rows, float64_block_rows
+from randkern.models.memory import SUMMED_ROWS, feature_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, mirror_upper
@@ -97,43 +96,6 @@ def posterior_sums(
 def _converted(X: Rows, single: bool) -> Rows:
     ops = ops_of(X)
     return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
-
-
-def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
-    """Raise if the `correction` of a regressor does not support these rows."""
-    if model.correction == "dtc":
-        return
-    if model.features != "nystrom" or model.likelihood != "gaussian":
-        raise ValueError(
-            "correction='fitc' needs features='nystrom' and likelihood='gaussian', "
-            f"got {model.features!r} and {model.likelihood!r}; use correction='dtc'."
-        )
-    if sample_weight is not None and model.weights == "counts":
-        raise ValueError(
-            "correction='fitc' needs weights='precision', got weights='counts'; use "
-            "correction='dtc'."
-        )
-    if not are_in_memory(X):
-        raise ValueError(
-            "correction='fitc' needs all rows in memory, as arrays, got "
-            f"{type(X).__name__}; use correction='dtc' for rows in blocks."
-        )
-
-
-def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> ArrayRows:
-    """Return rows with weights w such that σ²/w includes the variance landmarks omit.
-
-    The noise is σ² (or σ² over the weight) plus k(x, x) − φ(x)·φ(x), the fully
-    independent training conditional.
-    """
-    ops = ops_of(rows.X)
-    _, weight = rows.targets()
-    weight = ops.copy(weight)
-    for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
-        X = ops.as_float64(rows.X[part])
-        omitted = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
-        weight[part] /= 1.0 + weight[part] * omitted.clip(0.0) / noise
-    return ArrayRows(rows.X, rows.Y, weight)
 
 
 @dataclass(frozen=True)

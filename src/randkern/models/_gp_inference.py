@@ -27,7 +27,6 @@ from randkern.models._gp_evidence import (
     FeaturePosterior,
     LikelihoodOfRows,
     RowPosterior,
-    fitc_rows,
     posterior_sums,
     size_of,
 )
@@ -141,14 +140,10 @@ class Inference(ABC):
 
 @dataclass(frozen=True)
 class Conjugate(Inference):
-    """Normal noise. Weights count rows, or divide the noise (`precisions`).
-
-    With `is_fitc` the noise of a row includes the variance that landmarks omit.
-    """
+    """Normal noise. Weights count rows, or divide the noise (`precisions`)."""
 
     noise: float
     precisions: bool
-    is_fitc: bool
     scale_range: float = _RANGE_OF_TARGETS
 
     def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
@@ -182,19 +177,12 @@ class Conjugate(Inference):
         plan = basis.plan
         if plan is None:
             Y, weight = sample.targets()
-            size = size_of(weight, self.has_precisions)
+            size = size_of(weight, self.precisions)
             K = kernel._gram(sample.X, None)
             exact = RowPosterior.of(K, Y, weight, size, self.noise)
             return Posteriors([exact], sample.X)
-        if self.is_fitc:
-            rows = fitc_rows(rows.as_arrays(), kernel, plan, self.noise)
-        sums = rows.reduce(posterior_sums, plan, self.has_precisions)
+        sums = rows.reduce(posterior_sums, plan, self.precisions)
         return Posteriors([FeaturePosterior.of(sums, self.noise)])
-
-    @property
-    def has_precisions(self) -> bool:
-        """Whether weights divide the noise of the rows of the posterior."""
-        return self.precisions or self.is_fitc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,12 +348,11 @@ def regression_inference(model: Any, rows: TrainingData, stream: Stream) -> Infe
         return Nearest(
             noise,
             not counted,
-            is_fitc=False,
             n_neighbors=int(model.n_neighbors),
             stream=stream.child("neighbors"),
         )
     if model.likelihood == "gaussian":
-        return Conjugate(noise, not counted, model.correction == "fitc")
+        return Conjugate(noise, not counted)
     likelihood = likelihood_of(
         model.likelihood, rows, noise, counted=counted, normalized=model.normalize_y
     )

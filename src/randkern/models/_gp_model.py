@@ -1,16 +1,9 @@
-"""The base class of Gaussian processes: learning, mean functions, reach, and draws.
-
-Reach: given many rows, D weights are determined in every direction, so features give a
-small variance even where, by the exact kernel, no row is informative: on average over
-rows far away the D weights reduce the prior variance by the share d/D, with
-d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative at all.
-"""
+"""The base class of Gaussian processes: learning, mean functions, and draws."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -25,12 +18,10 @@ from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows
-from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.draw import fit_plan
 from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
-from randkern.landmarks import choose_landmarks, landmark_plan
 from randkern.models._feature_model import (
     FeatureModel,
     check_same_device,
@@ -51,7 +42,7 @@ from randkern.models._gp_starts import (
 from randkern.models._gp_warnings import warn_of_a_constant
 from randkern.models.callbacks import FitReport
 from randkern.models.memory import float64_block_rows
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 
 # The prior variance of a mean function at the smallest column, over the mean square of
 # the targets.
@@ -135,94 +126,6 @@ def _robust(sample: ArrayRows) -> tuple[np.ndarray, np.ndarray]:
     return medians, np.where(deviations > 0, deviations, 1.0)
 
 
-#: Computes features of rows from a plan, like :func:`randkern.plan.evaluate`.
-Evaluate = Callable[[Plan, Any], Any]
-# The variance that landmarks omit at this quantile of the rows of the fit does not
-# imply that a row is far from them: there are too few landmarks, and the learned noise
-# already accounts for what few features cannot represent.
-_USUAL_QUANTILE = 0.95
-_MEASURED_ROWS = 2000
-_LARGEST_SHARE = 1 - 1e-6
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The region where values of a process at landmarks determine its values.
-
-    `plan` is that of the landmarks; `usual` is the 95 % quantile, over other rows, of
-    the share of the prior variance that landmarks omit.
-    """
-
-    kernel: Kernel
-    plan: Plan
-    usual: float
-
-    @classmethod
-    def of(
-        cls,
-        kernel: Kernel,
-        rows: ArrayRows,
-        n_landmarks: int,
-        stream: Stream,
-        memory_limit: int,
-    ) -> Reach:
-        """Choose landmarks among the rows; measure the variance they omit at others."""
-        X = rows.X
-        ops = ops_of(rows.X)
-        chosen = choose_landmarks(
-            kernel, X, None, n_landmarks, "auto", stream, memory_limit
-        )
-        landmarks = ops.take(X, chosen)
-        plan = landmark_plan(
-            kernel,
-            X,
-            None,
-            n_landmarks,
-            stream,
-            landmarks=landmarks,
-            memory_limit=memory_limit,
-        )
-        others = np.setdiff1d(np.arange(rows.n_rows), chosen)
-        if len(others) > _MEASURED_ROWS:
-            drawn = stream.child("measured").generator()
-            others = np.sort(drawn.choice(others, _MEASURED_ROWS, replace=False))
-        reach = cls(kernel, plan, 0.0)
-        if not len(others):
-            return reach
-        X = ops.take(X, others)
-        share = ops.to_host(reach.omitted_variance(X)) / ops.to_host(kernel._diag(X))
-        usual = np.quantile(np.nan_to_num(share), _USUAL_QUANTILE)
-        return cls(kernel, plan, min(float(usual), _LARGEST_SHARE))
-
-    def omitted_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
-        """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
-        Z = evaluate(self.plan, X)
-        return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
-
-    def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
-        """Return a lower bound of the variance: k(x, x) far from all rows."""
-        excess = self.omitted_variance(X, evaluate) - self.usual * self.kernel._diag(X)
-        return excess.clip(0.0) / (1 - self.usual)
-
-    def omitted_covariance(self, X: Rows) -> np.ndarray:
-        """Return k(x, y) − k(x, L)K_LL⁻¹k(L, y) for all pairs of rows."""
-        Z = evaluate(self.plan, X)
-        return self.kernel._gram(X, None) - Z @ Z.T
-
-    def with_rows(self, X: Rows, n_landmarks: int) -> Reach:
-        """Return the reach of more rows, with at most `n_landmarks` landmarks."""
-        rows = stacked([landmarks_of(self.plan), X])
-        stream = self.plan.groups[0].factors[0].projection.stream.child("more")
-        plan = landmark_plan(self.kernel, rows, None, n_landmarks, stream)
-        return Reach(self.kernel, plan, self.usual)
-
-
-def landmarks_of(plan: Plan) -> Any:
-    """Return the landmark rows of a plan of Nyström features."""
-    projection: Any = plan.groups[0].factors[0].projection
-    return projection.rows
-
-
 # Number of features for prior draws of an exact kernel.
 _PATH_FEATURES = 2000
 
@@ -279,7 +182,8 @@ def omitted_paths(
     Those are their part in the landmarks' span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L),
     where φ(x) = T⁻¹k(L, x): the rest is a draw of the part that landmarks omit.
     """
-    landmarks = landmarks_of(plan)
+    projection: Any = plan.groups[0].factors[0].projection
+    landmarks = projection.rows
     prior = _prior_paths(kernel, landmarks, columns, random_state)
     return prior, plan.solve(prior(landmarks))
 
@@ -320,7 +224,6 @@ class GaussianProcess(FeatureModel):
         "n_restarts_optimizer": [Interval(Integral, 0, None, closed="left")],
         "bounds": [dict, None],
         "priors": [dict, None],
-        "far_variance": [StrOptions({"features", "prior"})],
     }
 
     _needs_sums_alone: ClassVar[bool] = True
@@ -330,10 +233,7 @@ class GaussianProcess(FeatureModel):
     n_restarts_optimizer: int
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
-    far_variance: str
     mean: str = "zero"
-    # None if the variance is that of the features.
-    _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # For an exact kernel whose features are those of pivots X_fit_: their factor.
@@ -375,37 +275,12 @@ class GaussianProcess(FeatureModel):
         """Whether the fitted features are those of landmarks."""
         return self.plan_ is not None and self.plan_.triangle is not None
 
-    def _draw_landmarks(
-        self, X: Rows, sample_weight: Any, stream: Stream, limit: int
-    ) -> None:
+    def _draw_landmarks(self, X: Rows, sample_weight: Any, stream: Stream) -> None:
         """Choose landmarks for the learned kernel, or check its random features."""
-        self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
             return
         self._check_features(X, sample_weight, stream)
-        if self.plan_ is not None and self.far_variance == "prior":
-            D = self.plan_.n_components
-            stream = stream.child("reach")
-            self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
-
-    def _omitted_variance(
-        self, X: Rows, Z: Any, variance: Any, evaluate: Evaluate = evaluate
-    ) -> Any:
-        """Return the variance to add to that of features Z of rows.
-
-        k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
-        they lack far from the data. For the exact kernel that of the prior.
-        """
-        if self.plan_ is None and self._triangle is None:
-            return self.kernel_._diag(X)
-        if self.plan_ is None or self._has_landmarks:
-            return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
-                0.0
-            )
-        if self._reach is None:
-            return 0.0
-        return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
     @property
     def _basis(self) -> Basis:
@@ -460,10 +335,9 @@ class GaussianProcess(FeatureModel):
             Z = basis.values(part)
             moments = [posterior.moments(Z) for posterior in posteriors]
             means[rows] = ops.hstack([mean.reshape(len(Z), -1) for mean, _ in moments])
+            omitted = basis.omitted_variance(part, Z)
             for t, (_, variance) in enumerate(moments):
-                variances[rows, t] = variance + self._omitted_variance(
-                    part, Z, variance
-                )
+                variances[rows, t] = variance + omitted
         return means, variances
 
     def _evidence(
@@ -497,7 +371,7 @@ class GaussianProcess(FeatureModel):
         self._inference.check_memory(basis, rows, n_learned, limit)
         learned_from = learning_rows(rows, self.plan_, stream.child("sample"), max_rows)
         self._learn(learned_from, stream.child("restarts"), report)
-        self._draw_landmarks(*sample, stream, limit)
+        self._draw_landmarks(*sample, stream)
         posteriors = self._inference.posteriors(self._basis, rows, learned_from, limit)
         self._posteriors = posteriors.of_functions
         self._triangle = posteriors.triangle
@@ -640,16 +514,6 @@ class GaussianProcess(FeatureModel):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_theta")
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        missing = {"_inference", "_posteriors"}.difference(state)
-        if "_theta" in state and missing:
-            raise ValueError(
-                f"this {type(self).__name__} was saved by an earlier version of "
-                "randkern, which stored its posterior in another form: load it with "
-                "that version, or fit it again"
-            )
-        super().__setstate__(state)
 
     @property
     def theta_(self) -> np.ndarray:

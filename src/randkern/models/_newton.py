@@ -49,7 +49,7 @@ def descend(
     time.
     """
     ops = ops_of(start)
-    solve = _unchanged
+    solve: Callable[[np.ndarray], np.ndarray] = _unchanged
     limit = patience if preconditioner is not None else max_products
     at = start
     value, gradient = function(start)

@@ -26,10 +26,6 @@ from randkern.data.target_statistics import MAX_PROCESS_TARGET
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import check_same_device, predict_by_features
-from randkern.models._gp_evidence import (
-    check_correction,
-    fitc_rows,
-)
 from randkern.models._gp_inference import regression_inference
 from randkern.models._gp_laplace import Likelihood
 from randkern.models._gp_model import (
@@ -112,16 +108,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         `n_components` landmark rows. The mean is then that of the subset of regressors,
         the variance that of the deterministic training conditional, which adds the
         variance that features omit: far from the data it is that of the prior.
-    correction : {"dtc", "fitc"}, default="dtc"
-        For landmarks. ``"dtc"``: the deterministic training conditional; ``"fitc"``:
-        the fully independent one, in which the variance that landmarks omit at a
-        training row is added to its noise. Rows must then be in memory, and
-        `sample_weight` requires ``weights="precision"``.
-    far_variance : {"features", "prior"}, default="features"
-        For random features. ``"features"``: the variance is that of their D weights,
-        which many rows determine everywhere. ``"prior"``: far from the data it returns
-        to k(x, x) (see Notes), at the cost of D landmarks chosen in the fit and about
-        twice the time to predict variances.
     likelihood : {"gaussian", "student-t", "poisson"}, default="gaussian"
         The distribution of a target given f. ``"gaussian"``: f plus normal noise;
         ``"student-t"``: f plus σ times Student's t with 4 degrees of freedom, for
@@ -188,12 +174,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     learned kernel, use the exact likelihood of 1,000 rows. Features are float64 even
     for float32 rows, unless the likelihood is not Gaussian.
 
-    Many rows determine d = tr ZᵀZA⁻¹ of the D weights, which reduces the variance by
-    the share d/D even far from all rows. With ``far_variance="prior"`` it is at least
-    max(0, (q(x) − q₀ k(x, x))/(1 − q₀)): q is the variance of the exact process given
-    its values at D landmarks, q₀ the 95 % quantile of q(x)/k(x, x) over other rows of
-    the fit, 0 if there are none. `sample_paths` and covariances add a draw of the part
-    that landmarks omit.
+    Many rows determine d = tr ZᵀZA⁻¹ of the D weights of random features, which reduces
+    the variance by the share d/D even far from all rows. With landmarks, and with the
+    exact kernel, it returns there to that of the prior.
 
     For other likelihoods the posterior of f is approximated by a normal distribution at
     its mode (Rasmussen & Williams 2006, section 3.4), which Newton's method finds in
@@ -275,7 +258,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "mean": [StrOptions({"zero", "constant", "linear"})],
         "normalize_y": ["boolean"],
         "weights": [StrOptions({"counts", "precision"})],
-        "correction": [StrOptions({"dtc", "fitc"})],
         "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
     }
@@ -296,8 +278,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         projection: str = "auto",
         fourier: str = "pair",
         features: str = "random",
-        correction: str = "dtc",
-        far_variance: str = "features",
         likelihood: str = "gaussian",
         n_neighbors: int | None = None,
         memory_limit: Any = None,
@@ -316,8 +296,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.projection = projection
         self.fourier = fourier
         self.features = features
-        self.correction = correction
-        self.far_variance = far_variance
         self.likelihood = likelihood
         self.n_neighbors = n_neighbors
         self.memory_limit = memory_limit
@@ -352,7 +330,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         self._validate_params()
         X, y = split_target(X, y, target)
-        check_correction(self, X, sample_weight)
         check_neighbors(self, X)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
@@ -370,6 +347,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows.survey().check_sizes(MAX_PROCESS_TARGET)
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
         self._draw(*sample, stream, kernel)
+        rows = self._numbered(rows)
         self.intercept_ = 0.0
         self._inference = regression_inference(self, rows, stream)
         self._infer(rows, sample, stream, limit, report)
@@ -558,20 +536,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return self.kernel_._gram(X, None) - covariance
         if self._has_landmarks:
             return covariance + self.kernel_._gram(X, None) - Z @ Z.T
-        if self._reach is not None:
-            share = self._omitted_share(X)
-            covariance += share[:, None] * self._reach.omitted_covariance(X) * share
         return covariance
-
-    def _omitted_share(self, X: Rows) -> np.ndarray:
-        """Return the factors of draws of the part that landmarks omit, (n,)."""
-        assert self._reach is not None
-        Z = self._basis.values(X)
-        _, variance = self._posterior.moments(Z)
-        omitted = self._reach.omitted_variance(X)
-        return (
-            self._omitted_variance(X, Z, variance) / (omitted + (omitted == 0))
-        ) ** 0.5
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -660,20 +625,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 self.kernel_, self._plan, columns, random_state
             )
             weights, parts = weights - prior_weights, [prior]
-        elif self._reach is not None:
-            plan = self._reach.plan
-            prior, prior_weights = omitted_paths(
-                self._reach.kernel, plan, columns, random_state
-            )
-            parts = [partial(self._omitted_values, prior, prior_weights)]
         parts.append(partial(predict_by_features, self._plan, weights))
         return partial(self._path_values, parts)
-
-    def _omitted_values(self, prior: Any, weights: np.ndarray, X: Rows) -> np.ndarray:
-        """Return values of draws of the part that landmarks omit."""
-        assert self._reach is not None
-        omitted = prior(X) - predict_by_features(self._reach.plan, weights, X)
-        return self._omitted_share(X)[:, None] * omitted
 
     def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
         """Return values of draws, the sums of functions, with the posterior mean."""
@@ -732,13 +685,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
-        if self.correction == "fitc" and self.plan_ is not None:
-            rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         out = copy(self)
-        precisions = self.weights == "precision" or self.correction == "fitc"
+        precisions = self.weights == "precision"
         updated = posterior.updated(self._basis, rows, self.noise_, precisions)
-        if self._reach is not None:
-            out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         if self.plan_ is None and posterior.is_joint:
             concatenate = ops_of(rows.X).concatenate
             out.X_fit_ = concatenate([self.X_fit_, rows.X])

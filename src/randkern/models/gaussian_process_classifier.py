@@ -75,11 +75,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
         `n_components` landmark rows, with the variance of the deterministic training
         conditional, which far from the data is that of the prior.
-    far_variance : {"features", "prior"}, default="features"
-        For random features. ``"features"``: the variance of the latent function is that
-        of their D weights, which many rows determine everywhere. ``"prior"``: far from
-        the data it returns to k(x, x), at the cost of D landmarks chosen in the fit and
-        about twice the time of a prediction.
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
@@ -147,7 +142,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         projection: str = "auto",
         fourier: str = "pair",
         features: str = "random",
-        far_variance: str = "features",
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -162,7 +156,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.projection = projection
         self.fourier = fourier
         self.features = features
-        self.far_variance = far_variance
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -197,6 +190,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         rows, sample = read(self, X, y, sample_weight, stream)
         self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*sample, stream)
+        rows = self._numbered(rows)
         limit = self._memory_for(rows)
         self._inference = (
             LaplaceOfClasses() if self._is_softmax else Laplace(Bernoulli())

@@ -364,8 +364,6 @@ def _mean(model: TabularModel, inputs: list[Traced]) -> Any:
     for member in model.members:
         fit = member.fit
         X = encoded(member.encoder, inputs, model.scores)
-        if member.turn is not None:
-            X = X @ member.turn
         classes = hasattr(fit, "classes_")
         values = _probabilities(fit, [X]) if classes else _values(fit, X)
         part = values * float(member.weight)
@@ -434,7 +432,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
             if np.ndim(getattr(posterior, field.name))
         }
         mean, variance = replace(posterior, **arrays).moments(cast(Any, Z))
-        variance = variance + model._omitted_variance(X, Z, variance, features)
+        variance = variance + model._basis.omitted_variance(X, Z)
         means.append(mean if mean.ndim == 2 else mean[:, None])
         variances.append(variance[:, None])
     return _XP.concat(means, axis=1), _XP.concat(variances, axis=1)

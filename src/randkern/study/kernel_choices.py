@@ -59,6 +59,7 @@ _FAMILIES = {
     )
     for name in randkern.kernels.__all__
     if issubclass(getattr(randkern.kernels, name), Leaf)
+    and name != "Precomputed"  # takes no rows
 } | {"compositional": _Family(_fully_connected)}
 KERNEL_NAMES = tuple(name for name, f in _FAMILIES.items() if not f.required)
 _SYNTAX = ", ".join(

@@ -16,7 +16,6 @@ from 64 rows before it is timed.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,19 +45,15 @@ from .rows import Rows, saved, saved_rows, warm_trial
 from .tables import kind_of, read_table, table_paths
 
 
-def _own(request: Mapping[str, Any], far_variance: str = "features") -> Any:
+def _own(request: Mapping[str, Any]) -> Any:
     d, size = request["n_features"], request["n_components"]
     model = randkern.GaussianProcessRegressor(
         randkern.Gaussian(np.full(d, d**0.5)) * 1.0,
         NOISE,
         size,
-        far_variance=far_variance,
         random_state=request["seed"],
     )
     return ProcessWithDeviations(model, include_noise=True)
-
-
-_prior = partial(_own, far_variance="prior")
 
 
 def _scikit_learn(request: Mapping[str, Any]) -> Any:
@@ -75,7 +70,6 @@ METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, "", make=make, needs=tuple(needs))
     for name, label, colour, marker, make, *needs in (
         ("features", "randkern, features", "blue", "o", _own),
-        ("prior", "randkern, far_variance='prior'", "sky", "v", _prior),
         ("exact", "randkern, exact", "blue", "D", _own),
         ("scikit-learn", "scikit-learn, exact", "black", "X", _scikit_learn),
         ("gpytorch", "GPyTorch, exact", "red", "D", GPyTorchProcess, "gpytorch"),
