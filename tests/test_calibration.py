@@ -153,14 +153,6 @@ def test_rows_that_are_all_separated_leave_a_doubt():
     assert temperature_of(logits, of_class, np.zeros(20)) == 1.0
 
 
-def test_a_temperature_allows_for_optimism():
-    """Where scaled logits have the loss log(1 + e^-3s), its slope is the optimism."""
-    logits, of_class = np.full((10**6, 1), 3.0), np.ones((10**6, 1), bool)
-    for optimism in (0.1, 0.5):
-        scale = 1 / temperature_of(logits, of_class, optimism=optimism)
-        assert np.isclose(3 / (1 + np.exp(3 * scale)), optimism, rtol=1e-3)
-
-
 @SYSTEMS
 @pytest.mark.parametrize("cls", MODELS)
 def test_intervals_cover(n_components, cls):

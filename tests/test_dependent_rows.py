@@ -206,6 +206,25 @@ def test_a_series_is_predicted_forward():
     assert np.mean(covered) > 0.6, covered
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("walks", [False, True])
+def test_intervals_of_later_rows_count_independent_periods(walks):
+    """Rows of a period of a random walk are off together: by rows, .78 are covered."""
+    covered = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([np.arange(280), rng.normal(size=(280, 2))])
+        level = 0.3 * np.cumsum(rng.normal(size=280)) if walks else 0.0
+        y = level + np.sin(X[:, 1]) + 0.3 * rng.normal(size=280)
+        model = rk.TabularRegressor(0.5, random_state=0)
+        model.fit(X[:240], y[:240], time=X[:240, 0])
+        low, high = model.predict_interval(X[240:]).T
+        covered.append(((low <= y[240:]) & (y[240:] <= high)).mean())
+    # Of 40 independent rows the share has a deviation of .05, of a walk some .2.
+    error = (0.2 if walks else 0.05) / np.sqrt(12)
+    assert abs(np.mean(covered) - 0.9) < 2 * error
+
+
 @pytest.mark.parametrize("how", ["features", "iterate"])
 @pytest.mark.parametrize("kind", ["groups", "time"])
 def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):

@@ -350,7 +350,7 @@ def test_scores_show_two_digits_of_what_they_lack_of_one():
 
 
 def test_code_in_a_report_is_short_and_can_be_parsed():
-    """That of a turned metric would be a page of digits."""
+    """Matrices would be pages of digits."""
     rng = np.random.default_rng(0)
     matrix, lengths = rng.normal(size=(30, 30)).tolist(), rng.random(90).tolist()
     code = "\n".join(

@@ -15,7 +15,6 @@ from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss, log_squares
 from randkern.tabular.rows import Table
-from randkern.tabular.search import KernelSearch
 from randkern.tabular.work import Work
 from randkern_lab.benchmarks.families import draw_table
 
@@ -168,19 +167,6 @@ def test_the_same_seed_gives_the_same_refits():
     y = (X[:, 0] + 0.5 * rng.normal(size=60) > 0).astype(int)
     first, second = (rk.TabularClassifier(15, random_state=1).fit(X, y) for _ in "ab")
     assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
-
-
-def test_kernels_with_one_lengthscale_are_learned_again_with_one():
-    rng = np.random.default_rng(8)
-    X, Y = rng.normal(size=(50, 6)), rng.normal(size=(50, 1))
-    machine = KernelSearch(
-        *({"standard": X}, {"standard": np.arange(6)}, Y, np.ones(50)),
-        *(Work(60.0).stage("the search", 60.0), root_stream(0), lambda _: False),
-    )
-    machine.isotropic("Matern 3/2", "standard", 50)
-    found = machine.again(machine.plain(50), np.arange(30))
-    assert found.metric == "none" and found.n_rows == 30
-    assert np.ptp(found.kernel.lengthscale) == 0
 
 
 @pytest.mark.parametrize("seed", [0, 2])

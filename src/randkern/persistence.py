@@ -97,7 +97,7 @@ from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
-from randkern.tabular.texts import TextEncoder, Words
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
@@ -167,7 +167,6 @@ _PARTS = (
     TableSchema,
     CategoryScores,
     TextEncoder,
-    Words,
 )
 
 

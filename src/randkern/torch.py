@@ -465,8 +465,6 @@ def _is_code(x: Any, known: np.ndarray) -> Any:
 class _Member(_Fitted):
     """A fit to encoded rows, and its encoder."""
 
-    turn: torch.Tensor | None
-
     def __init__(self, member: Member):
         super().__init__()
         self.weight = float(member.weight)
@@ -474,11 +472,9 @@ class _Member(_Fitted):
         self.fit = FittedModel(member.fit)
         self.in_features = self.encoder.in_features
         self.name = self.fit.name
-        self._add_buffers(turn=member.turn)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         rows = self.encoder(rows)
-        rows = rows if self.turn is None else rows @ self.turn.double()
         out = self.fit(rows)
         return self.weight * (out if out.ndim == 2 else out[:, None])
 

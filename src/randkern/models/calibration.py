@@ -131,12 +131,7 @@ def smoothed_share(n: float, weight: Any = None) -> float:
     return 1 / (n + 1)
 
 
-def temperature_of(
-    logits: Any,
-    of_class: Any,
-    weight: Any = None,
-    optimism: float = 0.0,
-) -> float:
+def temperature_of(logits: Any, of_class: Any, weight: Any = None) -> float:
     """Return the divisor of logits that minimises the log loss.
 
     `logits`, (n, k), are those of rows that were left out of the fit; k = 1: of the
@@ -145,9 +140,7 @@ def temperature_of(
     if one more row had been seen: even if all these rows are classified correctly,
     others may not be (Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern
     neural networks"). With weights n is (Σ w_i)²/Σ w_i², so that only ratios of weights
-    matter. `optimism` is by how much the log loss at temperature 1 is estimated to be
-    too small, because the same rows have chosen the model; it is assumed to be
-    proportional to the scale of logits.
+    matter.
     """
     ops = ops_of(logits)
     n = len(logits)
@@ -162,8 +155,7 @@ def temperature_of(
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
         losses = ops.special.logsumexp(scale * logits, 1) - scale * target
-        mean = ops.average(losses, None if weight is None else weight)
-        return mean + optimism * scale
+        return ops.average(losses, None if weight is None else weight)
 
     # The loss is convex in the inverse of the single parameter.
     result = minimize_scalar(loss, bounds=(_MIN_LOG, _MAX_LOG), method="bounded")

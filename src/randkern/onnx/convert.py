@@ -364,8 +364,6 @@ def _mean(model: TabularModel, inputs: list[Traced]) -> Any:
     for member in model.members:
         fit = member.fit
         X = encoded(member.encoder, inputs, model.scores)
-        if member.turn is not None:
-            X = X @ member.turn
         classes = hasattr(fit, "classes_")
         values = _probabilities(fit, [X]) if classes else _values(fit, X)
         part = values * float(member.weight)

@@ -59,7 +59,7 @@ _MAX_COLUMNS = 30
 
 
 #: What the metric of a trial says of the lengthscales of its kernel.
-LENGTHSCALES = {"none": "one", "diagonal": "per column", "full": "per direction"}
+LENGTHSCALES = {"none": "one", "diagonal": "per column"}
 #: Names of scores, and the texts of their values; others have the digits of the
 #: standard error.
 SCORES: dict[str, tuple[str, Callable[[float], str] | None]] = {

@@ -37,8 +37,6 @@ from randkern.tabular.work import Stage, Work, text_seconds
 _MIN_WEIGHT = 1e-100
 # The most rows that a search uses.
 _MAX_SEARCHED = 10_000
-# The share of the time limit that importances may take when they are first read.
-_IMPORTANCES_SHARE = 0.1
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -93,7 +91,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 weight = np.ones(n)
         return X, y, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(self, rows: Rows, stream: Stream, work: Work) -> Rows:
+    def _with_scores(self, rows: Rows, work: Work) -> Rows:
         """Return rows with scores in place of texts, and beside many categories."""
         X, y, folds = rows.X, rows.y, rows.folds
         weight = rows.weight if rows.weighted else None
@@ -107,7 +105,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        categories = scored_columns(X, y, is_classifier, weight, folds, stream, work)
+        n_scores = 1 if is_classifier and n_targets == 2 else n_targets
+        categories = scored_columns(X, n_scores)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)
@@ -172,7 +171,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         learning: Learning,
         parts: list[tuple[float, Trial]],
         stream: Stream,
-        is_stopped: bool,
     ) -> None:
         """Store what importances are computed from.
 
@@ -191,11 +189,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             parts,
             {name: learning.codes[name][positions] for name in names},
             {name: learning.encoders[name].columns_ for name in names},
-            {name: learning.encoders[name].blocks_ for name in names},
             learning.table.Y[shown],
             learning.table.weight[shown],
-            is_labels=is_noisy(self._loss),
-            seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
             seed=int(stream.child("importances").generator().integers(2**31)),
             folds=None if folds is None else folds.take(shown),
         )

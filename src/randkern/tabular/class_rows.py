@@ -109,4 +109,5 @@ def table_of(rows: Rows, n_classes: int) -> Table:
     """Return rows with codes ±1 of their labels, one column for two classes."""
     Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
     Y = Y[:, 1:] if n_classes == 2 else Y
-    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
+    folds = None if rows.folds is None else rows.folds.with_effect(Y)
+    return Table(rows.X, Y, rows.weight, rows.y, folds)

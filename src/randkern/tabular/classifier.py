@@ -201,7 +201,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         check_classification_targets(y)
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         labels, k = self._labels(rows.y), len(self.classes_)
         split = split_rows(replace(rows, y=labels), k, stream, work)
         rows = split.rows if split.apart is not None else split.rows.merged(work)
@@ -234,7 +234,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             texts=self._texts,
             scores=self._scores,
         )
-        self._keep_effects(learning, pairs, stream, is_stopped)
+        self._keep_effects(learning, pairs, stream)
         self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
@@ -296,7 +296,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts = [member.weight * member.predict(apart.X) for member in members]
         mean = np.sum(parts, axis=0)
         weights, self.temperature_ = blend_probabilities(
-            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
+            [cells.predict(apart.X), mean], apart.labels, apart.weight
         )
         others = [
             replace(member, weight=float(weights[1] * member.weight))
@@ -385,12 +385,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
             return [(1.0, best)]
-        handicaps = [0.0] * len(parts)
-        if some.folds is None:  # the temperatures of these are of rows left out alone
-            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+        if some.folds is None:
             parts += squares
         weights, self.temperature_ = blend_probabilities(
-            [part.P for part in parts], handicaps, labels, weight
+            [part.P for part in parts], labels, weight
         )
         order = np.argsort(-weights, kind="stable")
         chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
@@ -441,7 +439,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 parts.append(self._best_penalty_of_folds(refit, learning, start, share))
                 start = _PENALTIES.index(parts[-1].share)
         weights, self.temperature_ = blend_probabilities(
-            [part.P for part in parts], [0.0] * len(parts), known.labels, known.weight
+            [part.P for part in parts], known.labels, known.weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
@@ -550,7 +548,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             stage.work.charge(last)
             model = fitted_part(part, D, seed, max_iter, encoded, sample_weight, stage)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
-            members.append(Member(share, encoder, model, part.trial.turn))
+            members.append(Member(share, encoder, model))
         return normalised(members)
 
     def _size(

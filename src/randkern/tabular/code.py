@@ -204,12 +204,6 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
         request = ".set_fit_request(sample_weight=True)"
         code += request
         encoder += request
-    if member.turn is not None:
-        yield "import numpy as np"
-        yield "from sklearn.preprocessing import FunctionTransformer"
-        turn = f"{member.turn.tolist()}, dtype={member.encoder.dtype!r}"
-        yield f"turn = np.array({turn})"
-        encoder += ", FunctionTransformer(np.dot, kw_args={'b': turn})"
     yield f"{name} = make_pipeline({encoder}, {code})"
 
 

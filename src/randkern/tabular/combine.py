@@ -12,9 +12,6 @@ from randkern.tabular.learning import MAX_MEMBERS
 
 # Fits of smaller weight are left out of a mean.
 _MIN_WEIGHT = 0.05
-# The share of the optimism of the learned numbers that the temperature allows for, as
-# their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
@@ -43,17 +40,16 @@ def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> floa
 
 def blend_probabilities(
     parts: list[np.ndarray],
-    handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
     most: int = MAX_MEMBERS,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 
-    At most `most` weights are nonzero; handicaps are added to the losses of parts.
+    At most `most` weights are nonzero.
     """
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
+    chances = np.clip(chances, 1e-15, None)
     shares = weight / weight.sum()
     remaining = np.arange(len(parts))
     while True:
@@ -68,8 +64,7 @@ def blend_probabilities(
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
-    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
+    return weights, temperature_of(logits, of_class, weight)
 
 
 def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from randkern.tabular.work import largest
 
 # The most frequent levels of a column of categories get a column each, and the others
 # share one: at most so many of each, and of all columns together.
-MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
+_MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
 _MIN_ROWS = 2
 _QUANTILES = 1000
 # Where normal quantiles are clipped, in standard deviations.
@@ -188,7 +189,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 drop="if_binary",
                 handle_unknown="infrequent_if_exist",
                 min_frequency=_MIN_ROWS if len(objects) > _MIN_ROWS else None,
-                max_categories=_max_levels(objects),
+                max_categories=max_levels(list(map(n_repeated, objects.T))),
                 sparse_output=False,
             ).set_output(transform="default")
             self._one_hot.fit(objects)
@@ -423,15 +424,22 @@ def _medians(numbers: np.ndarray) -> np.ndarray:
     return low / 2 + high / 2
 
 
-def _max_levels(objects: np.ndarray) -> int:
-    """Return the most levels per column with which all have few enough columns."""
-    counts = [sum(n > 1 for n in Counter(column).values()) for column in objects.T]
+def max_levels(counts: Sequence[int]) -> int:
+    """Return the most levels per column with which all have few enough columns.
+
+    `counts` are how many levels of each column occur in several rows.
+    """
     return largest(
         lambda most: sum(min(count, most) for count in counts),
         _MAX_LEVEL_COLUMNS,
         least=2,
-        most=MAX_LEVELS,
+        most=_MAX_LEVELS,
     )
+
+
+def n_repeated(values: np.ndarray) -> int:
+    """Return how many values of a column occur in several rows."""
+    return sum(n > 1 for n in Counter(values.tolist()).values())
 
 
 def _days_of_dates(name: str, values: np.ndarray) -> np.ndarray | None:
@@ -456,21 +464,9 @@ def _nearest(value: Any, known: list[Any]) -> str:
     return f"{value!r}, for which {known[0]!r} is an example of known ones"
 
 
-class EncoderOfParts(TabularEncoder):
-    """The encoder of some rows of a table whose columns have been checked.
-
-    Numbers and a few texts are categories, though a part of the rows may hold a single
-    text.
-    """
-
-    def _check_levels(self, j: int, values: np.ndarray) -> None:
-        check_categories(self._name(j), values)
-
-
-def encoder_to_arrays(numbers: str, *, of_parts: bool = False) -> TabularEncoder:
+def encoder_to_arrays(numbers: str) -> TabularEncoder:
     """Return an encoder to arrays, whatever scikit-learn is configured to return."""
-    encoder = EncoderOfParts if of_parts else TabularEncoder
-    return encoder(numbers).set_output(transform="default")
+    return TabularEncoder(numbers).set_output(transform="default")
 
 
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:

@@ -118,12 +118,11 @@ def _search_share(split: _Split, is_refitted: bool) -> float:
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
-    Columns are encoded by :class:`~randkern.TabularEncoder`. Gaussian, Matérn,
-    Laplacian and rational quadratic kernels, and their sums with a linear one, are then
-    learned on at most 2,500 rows at a time, with one lengthscale per column or one for
-    all. The gradient of the evidence is in closed form; with more rows, or for targets
-    without noise, that of the leave-one-out error. Lengthscales along the directions in
-    which the best fit varies (a full metric) are used if they are better on other rows.
+    Columns are encoded by :class:`~randkern.TabularEncoder`. Matérn, Laplacian and
+    Gaussian kernels, and the sum of the best with a linear one, are then learned on at
+    most 2,500 rows at a time, with one lengthscale per column or one for all. The
+    gradient of the evidence is in closed form; with more rows, or for targets without
+    noise, that of the leave-one-out error.
 
     The best kernel is fitted to all rows, or the weighted mean of the best few if its
     error on rows left out is smaller. Up to some 1,000 rows, as the budget allows,
@@ -161,7 +160,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         from public parts of the library.
     leaderboard_ : DataFrame
         The trials: ``kernel``, ``numbers`` (how they are scaled), ``metric``
-        (``"none"``, ``"diagonal"`` or ``"full"``), ``rows``, ``error`` (root mean
+        (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean
         squared leave-one-out error, relative to predicting the mean) and ``seconds``;
         sorted by ``rows``, descending, then by ``error``. Without pandas, a list of
         dicts.
@@ -169,9 +168,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         The share of each column in the variance of least-squares predictions with the
         model's kernels, including interactions (total-effect indices with sum 1).
         Estimated from products of fits to two halves of at most 2,000 rows, to which
-        noise adds nothing on average; kernels are learned from each half if that takes
-        at most a tenth of `time_limit`. 0 if no larger than the noise. They are
-        computed when first read.
+        noise adds nothing on average. 0 if no larger than the noise. They are computed
+        when first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
         to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
@@ -272,12 +270,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         split = self._split(rows, stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        if rows.folds is not None:
+            rows = replace(rows, folds=rows.folds.with_effect(Y))
+            split = replace(split, rows=rows)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = split.how == "factorise" and is_refitted(learning)
@@ -311,7 +312,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         parts = [(member.weight, trial) for member, trial in pairs]
         if split.in_cells:  # a kernel learned from rows as few as those here
             parts = [(1.0, chosen[0][1])]
-        self._keep_effects(learning, parts, stream, is_stopped)
+        self._keep_effects(learning, parts, stream)
         self._keep_intervals(split, learning, parts, refits)
         self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
@@ -450,7 +451,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, order)
             encoder = learning.encoders[adapted.numbers]
             fitted.append(trial)
-            members.append(Member(share, encoder, fit, adapted.turn))
+            members.append(Member(share, encoder, fit))
         pairs = list(zip(normalised(members), fitted, strict=True))
         return pairs, replace(split, n_fitted=len(order))
 
@@ -487,8 +488,6 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         n, encoder = len(learning.table), learning.encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
-        if trial.turn is not None:
-            n_learned = 1 + len(encoder.columns_)
         if n_learned > _MAX_LEARNED * n:
             return math.inf
         return math.sqrt((n + n_learned) / (n - n_learned))
@@ -585,7 +584,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         out (split conformal prediction, approximately: the same rows have weighted two
         fits). Quantiles count the weights of rows, of which only ratios matter. Of G
         `groups` they are those of coverage·(1 + 1/G), as a new group may differ from
-        all of them.
+        all of them; in `time`, G is the number of independent rows that tell as much as
+        the periods.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

@@ -65,4 +65,4 @@ def _fitted(
     weight = None if learning.counts is None else encoded.weight
     fit_quietly(model, encoded.X, encoded.labels, weight, stage)
     encoder = copy(learning.encoders[part.trial.numbers]).set_params(dtype="float32")
-    return Member(1.0, encoder, model, part.trial.turn)
+    return Member(1.0, encoder, model)

@@ -122,12 +122,20 @@ def _check_solved(solution: Solution) -> None:
         raise np.linalg.LinAlgError(f"the residual is {solution.residual:.2g}.")
 
 
+def _gram_of(kernel: Kernel, encoded: Table) -> np.ndarray:
+    """Return the upper triangle of the Gram matrix, with the effects of groups."""
+    gram = exact_gram(kernel, encoded.X)
+    if encoded.folds is not None:
+        encoded.folds.add_effect(gram)
+    return gram
+
+
 def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
     n = len(encoded)
     evaluated = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
     solution, intercept, residuals = solve_dual(
-        exact_gram(kernel, encoded.X),
+        _gram_of(kernel, encoded),
         encoded.Y,
         encoded.weight,
         alpha,
@@ -161,7 +169,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     X, Y, weight = encoded.X, encoded.Y, encoded.weight
     n, k = Y.shape
     system, state, solution = factorise_dual(
-        exact_gram(kernel, X), Y, weight, alpha, fit_intercept=True
+        _gram_of(kernel, encoded), Y, weight, alpha, fit_intercept=True
     )
     _check_solved(solution)
     dual, intercept = system.weights_of(solution.value)

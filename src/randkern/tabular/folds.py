@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,15 @@ class Folds:
         first fold has none before it and is not predicted.
     groups : ndarray of shape (n,), or None
         The groups of rows, of which folds have several.
+    effect : float
+        The prior variance of what a group adds to its targets, relative to that of the
+        kernel.
     """
 
     codes: np.ndarray
     is_forward: bool = False
     groups: np.ndarray | None = None
+    effect: float = 0.0
 
     @classmethod
     def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds | None:
@@ -66,7 +70,7 @@ class Folds:
         if not len(codes) or (codes == codes[0]).all():
             return None
         groups = None if self.groups is None else self.groups[rows]
-        return Folds(codes, self.is_forward, groups)
+        return replace(self, codes=codes, groups=groups)
 
     def among(self, rows: np.ndarray) -> Folds | None:
         """Return new folds of the groups of some rows, None if there is but one."""
@@ -75,7 +79,7 @@ class Folds:
         groups = self.groups[rows]
         if (groups == groups[0]).all():
             return None
-        return Folds(_whole_groups(groups), groups=groups)
+        return replace(self, codes=_whole_groups(groups), groups=groups)
 
     @property
     def predicted(self) -> np.ndarray:
@@ -96,7 +100,26 @@ class Folds:
         if self.is_forward:
             return self
         codes = np.unique(self.codes, return_inverse=True)[1]
-        return Folds(codes % MAX_REFITTED, groups=self.groups)
+        return replace(self, codes=codes % MAX_REFITTED)
+
+    def with_effect(self, Y: np.ndarray) -> Folds:
+        """Return folds whose groups have an effect on targets Y (n, k).
+
+        Its variance is the share of that of the targets between groups. What varies
+        only between groups is then learned from as many values as there are groups, not
+        as rows (Laird & Ware 1982, "Random-effects models for longitudinal data"). A
+        new group has the effect 0.
+        """
+        if self.groups is None:
+            return self
+        return replace(self, effect=correlation_within(Y, self.groups))
+
+    def add_effect(self, gram: np.ndarray) -> None:
+        """Add the covariance of the effects of groups to a Gram matrix."""
+        if self.groups is not None and self.effect:
+            for group in np.unique(self.groups):
+                rows = np.flatnonzero(self.groups == group)
+                gram[np.ix_(rows, rows)] += self.effect
 
     def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of rows in two parts of whole folds.
@@ -151,6 +174,21 @@ def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:
     if folds is None:
         return np.arange(n) % min(n_folds, n)
     return np.unique(folds.codes, return_inverse=True)[1]
+
+
+def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:
+    """Return the correlation, at least 0, of values (n, k) in two rows of one group."""
+    n, codes = len(values), np.unique(codes, return_inverse=True)[1]
+    counts = np.bincount(codes)
+    if len(counts) in (1, n):
+        return 0.0
+    sums = np.stack([np.bincount(codes, each) for each in values.T], axis=1)
+    means, m = sums / counts[:, None], n / len(counts)
+    within = float(((values - means[codes]) ** 2).sum()) / (n - len(counts))
+    between = float((counts[:, None] * (means - values.mean(axis=0)) ** 2).sum())
+    between /= len(counts) - 1
+    total = between + (m - 1) * within
+    return min(max((between - within) / total, 0.0), 1.0) if total else 0.0
 
 
 def _whole_groups(groups: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.work import Work, evaluation_seconds, largest
 
@@ -206,7 +206,8 @@ class Intervals:
         Intervals at rows of more than this novelty are wider.
     n_groups : float or None
         Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
-        number of groups, if all are of one size.
+        number of groups, if all are of one size. Of rows in time, the number of
+        independent rows that tell as much.
     """
 
     sizes: np.ndarray
@@ -253,12 +254,15 @@ class Intervals:
 
         own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
         out = predicted_rows(dependent, len(rows))
+        own_sizes = sizes / np.where(own > 0, own, 1.0)
         n_groups = None
         if dependent is not None and dependent.groups is not None:
             sums = np.bincount(dependent.groups, weight)
             n_groups = float(sums.sum() ** 2 / (sums**2).sum())
+        elif dependent is not None:
+            n_groups = _n_effective(np.copysign(own_sizes, residuals), dependent.codes)
         return cls(
-            sizes / np.where(own > 0, own, 1.0),
+            own_sizes,
             weight if weighted else None,
             folds,
             spread,
@@ -312,3 +316,15 @@ class Intervals:
             high = conformal_quantile(values + sizes, coverage, self.weight)
             out[at, :, 0], out[at, :, 1] = -low, high
         return out
+
+
+def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
+    """Return how many independent rows tell as much as periods of residuals (n, k).
+
+    With the correlation ρ of two rows of one period, of m rows on average, it is
+    n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
+    number if rows of a period are.
+    """
+    n = len(residuals)
+    m = n / len(np.unique(codes))
+    return n / (1 + (m - 1) * correlation_within(residuals, codes))

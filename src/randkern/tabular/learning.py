@@ -16,8 +16,8 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
-from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
-from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
+from randkern.tabular.folds import Folds, divided, predicted_rows
+from randkern.tabular.leave_one_out import Loss, leave_one_out
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -123,22 +123,21 @@ class Learning:
 
     def n_columns(self, trial: Trial) -> int:
         """Return the number of columns of the trial's kernel."""
-        codes = self.codes[trial.numbers]
-        return codes.shape[1] if trial.turn is None else trial.turn.shape[1]
+        return self.codes[trial.numbers].shape[1]
 
     def sample(self, trial: Trial) -> np.ndarray:
         """Return the searched rows, encoded for the kernel of a trial."""
-        return trial.turned(self.codes[trial.numbers])
+        return self.codes[trial.numbers]
 
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
         if X is self.table.X and len(self.searched) == len(self.table):
             codes = self.codes[trial.numbers][np.argsort(self.searched)]
-            return trial.turned(codes.astype(dtype, copy=False))
+            return codes.astype(dtype, copy=False)
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
         self._charge_encoding(encoder, num_samples(X))
         parts = [
-            trial.turned(encoder.transform(safe_indexing(X, rows)))
+            encoder.transform(safe_indexing(X, rows))
             for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
@@ -244,8 +243,6 @@ class Learning:
                 if residuals is None:
                     trial = replace(trial, alpha=10 * trial.alpha)
             loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
-            if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
-                loss += 2 * trial.optimism(n_independent(folds, len(rows)))
             results.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
         results.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in results]

@@ -60,8 +60,7 @@ Loss = Callable[[Any, Any, Any], tuple[float, np.ndarray]]
 def is_noisy(loss: Loss) -> bool:
     """Return whether single targets carry little information, like labels.
 
-    Directions are then evaluated on rows outside any fit, and learned numbers are
-    counted.
+    Learned numbers then have a narrower prior.
     """
     return loss is log_loss
 
@@ -311,6 +310,8 @@ def leave_one_out(
     They are those of `predicted_rows`: all, but for the first period of time.
     """
     gram = np.array(kernel._gram(X, None))
+    if folds is not None:
+        folds.add_effect(gram)
     penalty = (alpha + least_penalty(gram.diagonal())) / weight
     out = left_out(gram, penalty, Y, folds)
     return None if out is None else out.residuals
@@ -418,10 +419,6 @@ class LeaveOneOut:
         self.predicted = predicted_rows(folds, len(X))
         self.n_independent = n_independent(folds, len(X))
         self.hyper = Hyperparameters(kernel)
-        # The shape of a rational quadratic kernel is not learned.
-        self.free = np.ones(self.hyper.size, dtype=bool)
-        for (_, attribute), place in self.hyper._slices.items():
-            self.free[place] = attribute != "alpha"
         self.X, self.ties, self.allowed = X, ties, allowed
         self.weight = weight / weight.mean()
         self.codes, self.loss = Y, loss
@@ -432,16 +429,14 @@ class LeaveOneOut:
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
     def start(self, alpha: float) -> np.ndarray:
-        sums = np.bincount(self.ties, self.hyper.theta[self.free])
+        sums = np.bincount(self.ties, self.hyper.theta)
         return np.append(sums / np.bincount(self.ties), math.log(alpha))
 
     def kernel(self, theta: np.ndarray) -> Kernel:
         return self._at(theta).kernel
 
     def _at(self, theta: np.ndarray) -> Hyperparameters:
-        values = self.hyper.theta.copy()
-        values[self.free] = theta[self.ties]
-        return self.hyper.at(values)
+        return self.hyper.at(theta[self.ties])
 
     def alpha(self, theta: np.ndarray) -> float:
         """Return the penalty, which includes the least one."""
@@ -455,6 +450,8 @@ class LeaveOneOut:
         hyper = self._at(theta)
         alpha = math.exp(theta[-1])
         gram = np.array(hyper.kernel._gram(self.X, None))
+        if self.folds is not None:
+            self.folds.add_effect(gram)
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
         try:
             value, M, E = self._criterion(gram, penalty)
@@ -464,7 +461,7 @@ class LeaveOneOut:
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
         by_alpha = alpha * float((M.diagonal() / self.weight).sum())
-        gradient = np.append(np.bincount(self.ties, slope[self.free]), by_alpha)
+        gradient = np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
             away = theta[:-1] - self.origin
             precision = self.precision / self.n_independent

@@ -151,7 +151,7 @@ class _Cells:
         total = 0.0
         for cell in cells:
             here = slice(cell * self.m, (cell + 1) * self.m)
-            X = trial.turned(self.codes[trial.numbers][here])
+            X = self.codes[trial.numbers][here]
             Y, weight = self.table.Y[here], self.table.weight[here]
             weight = weight / weight.mean()
             learning.work.charge(evaluation_seconds(len(X), X.shape[1], Y.shape[1]))
@@ -259,7 +259,7 @@ def fit_in_cells(
         trial = learned_in_cells(trials, U, learning, learn, stream)
     else:
         trial = learning.adapted(trials[0], learn)
-    if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
+    if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, X, "float32")
     least = MIN_SHARE * stage.work.limit
     n, n_columns = U.shape

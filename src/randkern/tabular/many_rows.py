@@ -142,7 +142,7 @@ def _shares(residuals: list[np.ndarray]) -> np.ndarray:
 
 def _member(trial: Trial, model: Any, learning: Learning) -> Member:
     encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-    return Member(1.0, encoder, model, trial.turn)
+    return Member(1.0, encoder, model)
 
 
 def fit_again(

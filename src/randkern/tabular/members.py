@@ -16,7 +16,6 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.trials import turned
 from randkern.tabular.work import Stage
 
 MEMORY_LIMIT = "3GB"
@@ -24,19 +23,15 @@ MEMORY_LIMIT = "3GB"
 
 @dataclass
 class Member:
-    """A fit to encoded rows, and its weight in the prediction.
-
-    With a full metric it is fitted to rows times the matrix `turn`.
-    """
+    """A fit to encoded rows, and its weight in the prediction."""
 
     weight: float
     encoder: TabularEncoder
     fit: Any
-    turn: np.ndarray | None = None
 
     def rows_of(self, X: Any) -> np.ndarray:
         """Return encoded rows for the fit."""
-        return turned(self.encoder.transform(X), self.turn)
+        return self.encoder.transform(X)
 
     @property
     def kernel(self) -> Kernel:
@@ -59,9 +54,8 @@ class Member:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or class probabilities, (n, k)."""
-        rows = self.encoder.transform(X)
         # Large weights of opposite signs leave float32 features an accuracy of 1e-4.
-        rows = turned(rows.astype(np.float64, copy=False), self.turn)
+        rows = self.encoder.transform(X).astype(np.float64, copy=False)
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)

@@ -14,18 +14,10 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.backend.compiled_loops import working_seconds
-from randkern.kernels import (
-    Gaussian,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    RationalQuadratic,
-)
+from randkern.kernels import Gaussian, Kernel, Laplacian, Linear, Matern
 from randkern.tabular.adam import Adam
-from randkern.tabular.directions import directions_of, lengthscales_along
 from randkern.tabular.evidence import Evidence
-from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
+from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -33,21 +25,17 @@ from randkern.tabular.leave_one_out import (
     Loss,
     OutOfTimeError,
     is_noisy,
-    leave_one_out,
     log_squares,
 )
-from randkern.tabular.trials import Trial, TrialLog, kinds_first, turned
+from randkern.tabular.trials import Trial, TrialLog, kinds_first
 from randkern.tabular.work import Stage, evaluation_seconds, largest
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
     "Laplacian L1": Laplacian,
-    "Laplacian L2": lambda lengthscale: Matern(0.5, lengthscale),
     "Gaussian": Gaussian,
-    "rational quadratic": lambda lengthscale: RationalQuadratic(1.0, lengthscale),
 }
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
-_SMOOTH_FORMS = ("Matern 3/2", "Gaussian", "rational quadratic")
 _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
@@ -86,10 +74,6 @@ class SearchPlan:
     relearning_steps, relearning_evaluations : int
         Steps of learning a kernel again without a fold, and about how many evaluations
         they take.
-    patience, improvement : int and float
-        The search for other starts ends after so many in succession that have not
-        reduced the loss by this share of its standard error. Without it, errors of 17
-        tables of 150 × 20 were larger by 0.3 ± 0.2 %.
     n_kept : int
         Trials that may become part of the model.
     """
@@ -108,15 +92,10 @@ class SearchPlan:
     streamed_steps: int = 40
     relearning_steps: int = 20
     relearning_evaluations: int = 32
-    patience: int = 2
-    improvement: float = 0.1
     n_kept: int = 10
 
 
 PLAN = SearchPlan()
-# Full metrics: how often directions are learned; they need so many rows per column, and
-# must reduce the squared error by this share.
-_MAX_TURNS, _ROWS_PER_COLUMN, _MIN_TURNED_GAIN = 3, 5, 0.05
 
 
 class KernelSearch:
@@ -176,10 +155,8 @@ class KernelSearch:
         kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
         return kernel + _LINEAR_WEIGHT * Linear() if linear else kernel
 
-    def _ties(self, form: str, numbers: str, is_turned: bool) -> np.ndarray:
+    def _ties(self, form: str, numbers: str) -> np.ndarray:
         blocks = self.blocks[numbers]
-        if is_turned:
-            blocks = np.arange(len(blocks))
         return np.append(blocks, blocks.max() + 1) if "+" in form else blocks
 
     def _objective(
@@ -188,15 +165,14 @@ class KernelSearch:
         form: str,
         numbers: str,
         rows: np.ndarray,
-        turn: np.ndarray | None = None,
         precision: float | None = None,
     ) -> LeaveOneOut:
         return self.criterion(
             kernel,
-            turned(self.rows[numbers][rows], turn),
+            self.rows[numbers][rows],
             self.Y[rows],
             self.weight[rows],
-            self._ties(form, numbers, turn is not None),
+            self._ties(form, numbers),
             partial(self._spend, len(rows)),
             self.loss,
             self.precision if precision is None else precision,
@@ -219,14 +195,13 @@ class KernelSearch:
     ) -> LeaveOneOut:
         """Return the objective of a trial's kernel on some rows."""
         kind = trial.kernel, trial.form, trial.numbers
-        return self._objective(*kind, rows, trial.turn, precision)
+        return self._objective(*kind, rows, precision)
 
     def _record(
         self,
         goal: LeaveOneOut,
         kind: tuple[str, str, str],
         began: float,
-        turn: np.ndarray | None = None,
     ) -> Trial:
         """Report the best point of an objective as a trial of this kind."""
         value, theta, error = goal.best
@@ -240,7 +215,6 @@ class KernelSearch:
             theta=theta,
             origin=goal.origin,
             objective=value,
-            turn=turn,
         )
         self.trials.append(trial)
         self.log.add(trial)
@@ -267,19 +241,6 @@ class KernelSearch:
         best.origin = best.best[1][:-1]
         return self._record(best, (form, numbers, "none"), began)
 
-    def plain(self, n: int) -> Trial:
-        """Learn one lengthscale for all columns, and the penalty."""
-        began, trials = working_seconds(), self.trials
-        isotropic = [trial for trial in trials if trial.metric == "none"]
-        start = min(isotropic, key=lambda trial: trial.objective)
-        goal = self._objective_of(start, self.order[:n])
-        ties, goal.ties = goal.ties, np.zeros_like(goal.ties)
-        goal.descend(start.theta[-2:], PLAN.refined_steps)
-        value, (lengthscale, penalty), error = goal.best
-        goal.ties, goal.origin = ties, np.full(ties.max() + 1, lengthscale)
-        goal.best = value, np.append(goal.origin, penalty), error
-        return self._record(goal, (start.form, start.numbers, "none"), began)
-
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
         return self._descend(start, self.order[:n], steps, form)
@@ -291,7 +252,7 @@ class KernelSearch:
         goal = self._objective_of(start, rows)
         goal.origin = start.origin
         goal.descend(start.theta, steps)
-        return self._record(goal, start.kind, began, start.turn)
+        return self._record(goal, start.kind, began)
 
     def _in_form(self, start: Trial, form: str) -> Trial:
         """Return a start for another form of kernel with the same lengthscales."""
@@ -340,55 +301,15 @@ class KernelSearch:
         objective, error = np.mean(values[half:], axis=0).tolist()
         theta = np.mean(thetas[half:], axis=0)
         goal.best, goal.origin = (objective, theta, error), start.origin
-        return self._record(goal, start.kind, began, start.turn)
-
-    def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
-        """Learn one lengthscale per direction in which a fit varies.
-
-        The fit uses the first rows, and the others evaluate it. If the loss is noisy,
-        lengthscales are not learned from these either.
-        """
-        began, (rows, _) = working_seconds(), self._training_and_validation(n)
-        X = start.turned(self.rows[start.numbers][rows])
-        self._spend(len(rows))
-        result = directions_of(
-            start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
-        )
-        if result is None:
-            return None
-        directions, relevance = result
-        if not is_noisy(self.loss):
-            rows = self.order[:n]
-        turn = directions if start.turn is None else start.turn @ directions
-        best: Any = None
-        for lengthscale in lengthscales_along(relevance):
-            kernel = FORMS[start.form](lengthscale)
-            goal = self._objective(kernel, start.form, start.numbers, rows, turn)
-            with suppress(OutOfTimeError):
-                goal(goal.start(start.alpha))
-            if best is None or goal.best[0] < best.best[0]:
-                best = goal
-        if best.best[1] is None:
-            return None
-        best.origin = best.best[1][:-1]
-        best.descend(best.best[1], steps)
-        return self._record(best, (start.form, start.numbers, "full"), began, turn)
+        return self._record(goal, start.kind, began)
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
         """Learn the kernel and metric of a trial from these rows only."""
         self.order, n = rows, len(rows)
-        form = like.form
+        start = self.isotropic(like.form, like.numbers, n)
         if like.metric == "none":
-            self.isotropic(form, like.numbers, n)
-            return self.plain(n)
-        if like.turn is not None:
-            base = form.partition(" + ")[0]
-            form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
-        start = self.isotropic(form, like.numbers, n)
-        learned = self.descend(start, n, PLAN.relearning_steps)
-        if like.turn is None:
-            return learned
-        return self.turn(learned, n, PLAN.relearning_steps) or learned
+            return start
+        return self.descend(start, n, PLAN.relearning_steps)
 
     # -- the search -------------------------------------------------------------------
 
@@ -427,7 +348,6 @@ class KernelSearch:
                 break
             start = first.isotropic(form, numbers, n)
             trials.append(first.descend(start, n, PLAN.first_steps))
-        trials += first._turned(trials, n, PLAN.first_steps)
         for start, form in self._relatives(trials):
             if first._over:
                 break
@@ -440,56 +360,10 @@ class KernelSearch:
                 return part.descend(trial, more, PLAN.refined_steps)
 
             trials = self._best_refined(trials, refine)
-        if not self._over:  # many lengthscales may overfit few rows
-            trials.append(self.plain(trials[0].n_rows))
-            trials.sort(key=lambda trial: (-trial.n_rows, trial.objective))
-        return self._restarted(trials, n)
-
-    def _restarted(self, trials: list[Trial], n: int) -> list[Trial]:
-        """Try other starts, until several in succession bring no improvement.
-
-        An improvement lowers the objective by a share of its standard error, which is
-        √(2/n) for the logarithm of a mean of n squares, or of a likelihood per row.
-        """
-        most = trials[0].n_rows
-        known = self._n_independent(self.order[:most])
-        refined = [trial for trial in trials if trial.n_rows == most]
-        least, failed = trials[0].objective, 0
-        for start in self._other_starts(refined, trials, n):
-            if failed == PLAN.patience or self._over:
-                break
-            trial = self.descend(start, most, PLAN.refined_steps)
-            refined.append(trial)
-            gain = PLAN.improvement * math.sqrt(2 / known)
-            better = trial.objective < least - gain
-            failed = 0 if better else failed + 1
-            least = min(least, trial.objective)
-        refined.sort(key=lambda trial: trial.objective)
-        return refined + [trial for trial in trials if trial.n_rows < most]
-
-    def _other_starts(
-        self, refined: Sequence[Trial], trials: Sequence[Trial], n: int
-    ) -> Iterator[Trial]:
-        """Yield starts that no descent on the most rows has used.
-
-        These are the best of each other metric and scaling of numbers, then isotropic
-        starts learned from other rows.
-        """
-        seen = {(trial.numbers, trial.metric) for trial in refined}
-        for trial in trials:
-            if (trial.numbers, trial.metric) not in seen:
-                seen.add((trial.numbers, trial.metric))
-                yield trial
-        starts = [trial for trial in self.trials if trial.metric == "none"]
-        starts.sort(key=lambda trial: trial.objective)
-        n, shift = min(n, 2 * len(self.order) // 3), 0
-        for start in starts:
-            shift += n
-            if shift % len(self.order) == 0:  # the rows where descents began
-                shift += n // 2
-            if n > 1 and not self._over:
-                rows = np.roll(self.order, -shift)[:n]
-                yield self._descend(start, rows, PLAN.first_steps)
+        # Many lengthscales may overfit few rows.
+        isotropic = [trial for trial in self.trials if trial.metric == "none"]
+        trials.append(min(isotropic, key=lambda trial: trial.objective))
+        return trials
 
     def _from_many(self, first: KernelSearch, n: int) -> list[Trial]:
         """Stream rows from isotropic starts, first with all kernels for a few steps.
@@ -512,25 +386,12 @@ class KernelSearch:
             if trials and part._over:
                 break
             trials.append(part.stream(start, n, PLAN.tried_steps, form))
-        trials += part._turned(trials, n, PLAN.first_steps)
-        trials = self._by_validation_loss(trials, n)
+        trials.sort(key=lambda trial: trial.objective)
 
         def refine(part: KernelSearch, trial: Trial) -> Trial:
             return part.stream(trial, n, PLAN.streamed_steps)
 
         return self._best_refined(trials, refine)
-
-    def _by_validation_loss(self, trials: Sequence[Trial], n: int) -> list[Trial]:
-        """Sort trials by their loss on the same rows, the last ones in the order.
-
-        Their own losses are not comparable: those of streams are means over many small
-        sets of rows, and those of full metrics the smallest over one set.
-        """
-        rows, none = self.order[-n:], self.order[:0]
-        losses = [
-            self._validation_loss(trial, none, rows, self.loss) for trial in trials
-        ]
-        return [trials[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
         """Return the number of rows with which all first descents end in time.
@@ -558,63 +419,6 @@ class KernelSearch:
         for numbers in self.rows:
             for form in _FIRST_FORMS:
                 yield form, numbers
-
-    def _turned(self, trials: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
-        """Yield full metrics from the best trial on, as long as they help."""
-        smooth = [trial for trial in trials if trial.form in _SMOOTH_FORMS]
-        n_columns = len(self.blocks["standard"])
-        known = self._n_independent(self.order[:n])
-        if not smooth or n_columns == 1 or known < _ROWS_PER_COLUMN * n_columns:
-            return
-        best = min(smooth, key=lambda trial: trial.objective)
-        for _ in range(_MAX_TURNS):
-            trial = None if self._over else self.turn(best, n, steps)
-            if trial is None:
-                return
-            if trial.n_rows < n:  # the other must not know the evaluation rows either
-                start = np.append(best.origin, best.theta[-1])
-                learners, _ = self._training_and_validation(n)
-                best = self._descend(replace(best, theta=start), learners, steps)
-            if not self._is_better(trial, best, n):
-                return
-            best = trial if trial.n_rows == n else self.descend(trial, n, steps)
-            yield best
-
-    def _n_independent(self, rows: np.ndarray) -> int:
-        folds = None if self.folds is None else self.folds.take(rows)
-        return n_independent(folds, len(rows))
-
-    def _training_and_validation(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first rows without those that evaluate directions, and these."""
-        return divided(self.order[:n], self.folds, n // 3)
-
-    def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
-        """Return whether a trial is better on rows unknown to its directions."""
-        learners, validation = self._training_and_validation(n)
-        new, old = (
-            self._validation_loss(compared, learners, validation, log_squares)
-            for compared in (trial, other)
-        )
-        return new < old + math.log1p(-_MIN_TURNED_GAIN)
-
-    def _validation_loss(
-        self, trial: Trial, others: np.ndarray, validation: np.ndarray, loss: Loss
-    ) -> float:
-        """Return the loss of validation rows left out of fits to them and others."""
-        rows = np.concatenate([others, validation])
-        self._spend(len(rows))
-        X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
-        weight = self.weight[rows] / self.weight[rows].mean()
-        folds = None if self.folds is None else self.folds.take(rows)
-        residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
-        if residuals is None:
-            return math.inf
-        known = predicted_rows(folds, len(rows))
-        is_validation = known >= len(others)
-        validation = known[is_validation]
-        return loss(
-            Y[validation] - residuals[is_validation], Y[validation], weight[validation]
-        )[0]
 
     @staticmethod
     def _relatives(trials: Sequence[Trial]) -> list[tuple[Trial, str]]:

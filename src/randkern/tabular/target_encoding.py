@@ -18,6 +18,8 @@ _Self = TypeVar("_Self", bound="TargetEncoding")
 # Positions of the rows known, and of those predicted from them, in each fold.
 Splits = list[tuple[np.ndarray, np.ndarray]]
 _FOLDS = 10
+# Rows on which penalties are compared.
+_MAX_COMPARED = 5000
 
 
 class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
@@ -165,3 +167,30 @@ def _random_folds(X: Any) -> Folds:
         else:
             codes = X.hash_rows(0).to_numpy()
     return Folds(codes % min(_FOLDS, len(X)))
+
+
+def best_ridge(
+    Z: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits, alphas: Sequence[float]
+) -> tuple[Any, list[Any]]:
+    """Return ridge regression, and its fits without each fold.
+
+    Its penalty is the one of least squared error of rows left out, on a part of them.
+    """
+    from sklearn.linear_model import Ridge
+
+    def fit(alpha: float, rows: np.ndarray) -> Any:
+        ridge = Ridge(alpha, solver="sparse_cg", tol=1e-6)
+        return ridge.fit(Z[rows], Y[rows], weight[rows])
+
+    def error(alpha: float) -> float:
+        total = 0.0
+        for known, held in splits:
+            rows = held[: _MAX_COMPARED // len(splits)]
+            ridge = fit(alpha, known[:_MAX_COMPARED])
+            left = Y[rows] - ridge.predict(Z[rows]).reshape(len(rows), -1)
+            total += float((weight[rows] @ left**2).sum())
+        return total
+
+    alpha = min(alphas, key=error)
+    without = [fit(alpha, known) for known, _ in splits]
+    return fit(alpha, np.arange(len(Y))), without

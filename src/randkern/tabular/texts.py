@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
-from randkern.tabular.target_encoding import Splits, TargetEncoding
+from randkern.tabular.target_encoding import Splits, TargetEncoding, best_ridge
 
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import TfidfTransformer
-    from sklearn.linear_model import Ridge
-
-# Hashed n-grams, up to one or two words; those of a single row are left out.
-_N_HASHED, _MAX_WORDS, _MIN_ROWS = 2**18, (1, 2), 2
-# Penalties of linear models of rows of length 1, chosen on at most so many rows.
-_ALPHAS, _MAX_COMPARED = (0.1, 1.0, 10.0), 5000
+# Numbers into which words and pairs of words are hashed.
+_N_HASHED = 2**16
+# Penalties of linear models of rows of length 1.
+_ALPHAS = (0.1, 1.0, 10.0)
 # Names of dtypes of categories, of pandas and of polars.
 _CATEGORIES = ("category", "categorical", "enum")
 
@@ -59,16 +52,16 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
 class TextEncoder(TargetEncoding):
     r"""Replace columns of free text by predictions of the target from their words.
 
-    Words, or words and pairs of words, are hashed, weighted by their rarity (TF-IDF),
-    and a ridge regression on them predicts targets, or codes of classes ±1. Which of
-    the two, and its penalty, are chosen by the errors of rows left out. The prediction
-    replaces the column. See :class:`~randkern.tabular.target_encoding.TargetEncoding`
-    for parameters and methods.
+    Words and pairs of words are hashed, weighted by their rarity (TF-IDF), and a ridge
+    regression on them predicts targets, or codes of classes ±1. Its penalty is chosen
+    by the errors of rows left out. The prediction replaces the column. See
+    :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters and
+    methods.
 
     Attributes
     ----------
-    alphas_ : list of float
-        The penalty of each column's ridge regression, from 0.1, 1 and 10.
+    models_ : list of Pipeline
+        The weights of words and the ridge regression of each column.
 
     References
     ----------
@@ -92,107 +85,35 @@ class TextEncoder(TargetEncoding):
     def _fit_columns(
         self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
     ) -> list[np.ndarray]:
-        self.alphas_: list[float] = []
-        self._words: list[Words] = []
-        self._ridges: list[Ridge] = []
+        from sklearn.feature_extraction.text import TfidfTransformer
+        from sklearn.pipeline import make_pipeline
+
+        self.models_: list[Any] = []
         left_out = []
         for name in self.columns:
-            tried = []
-            for max_words in _MAX_WORDS:
-                counts = _hashed(X[name], max_words)
-                words = Words.of(counts, max_words)
-                Z = words.weighted(counts)
-                tried.append((*_best_penalty(Z, Y, weight, splits), words, Z))
-            _, alpha, words, Z = min(tried, key=itemgetter(0))
-            self.alphas_.append(alpha)
-            self._words.append(words)
-            self._ridges.append(_ridge(alpha).fit(Z, Y, weight))
-            left_out.append(_left_out(Z, Y, weight, alpha, splits))
+            tfidf = TfidfTransformer(sublinear_tf=True)
+            Z = tfidf.fit_transform(_hashed(X[name]))
+            ridge, without = best_ridge(Z, Y, weight, splits, _ALPHAS)
+            self.models_.append(make_pipeline(tfidf, ridge))
+            scores = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
+            for fit, (_, held) in zip(without, splits, strict=True):
+                scores[held] = fit.predict(Z[held]).reshape(len(held), -1)
+            left_out.append(scores)
         return left_out
 
     def _scores(self, X: Any) -> list[np.ndarray]:
         return [
-            ridge.predict(words.weighted(_hashed(X[name], words.max_words))).reshape(
-                len(X), -1
-            )
-            for name, words, ridge in zip(
-                self.columns, self._words, self._ridges, strict=True
-            )
+            model.predict(_hashed(X[name])).reshape(len(X), -1)
+            for name, model in zip(self.columns, self.models_, strict=True)
         ]
 
 
-@dataclass(frozen=True)
-class Words:
-    """The hashed n-grams of a column, of at most so many words, and their weights."""
-
-    max_words: int
-    hashes: np.ndarray
-    tfidf: TfidfTransformer
-
-    @classmethod
-    def of(cls, counts: sparse.csr_matrix, max_words: int) -> Words:
-        """Return those that several rows have, or else one."""
-        from sklearn.feature_extraction.text import TfidfTransformer
-
-        n_rows = np.bincount(counts.indices, minlength=1)
-        hashes = np.flatnonzero(n_rows >= _MIN_ROWS)
-        if not len(hashes):
-            hashes = np.array([n_rows.argmax()])
-        tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, hashes])
-        return cls(max_words, hashes, tfidf)
-
-    def weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        """Return the weights of words in hashed texts, rows of length 1 or 0."""
-        return self.tfidf.transform(counts[:, self.hashes])
-
-
-def _hashed(column: Any, max_words: int) -> sparse.csr_matrix:
-    """Return how often each hashed n-gram occurs in each text, (n, 2¹⁸)."""
+def _hashed(column: Any) -> Any:
+    """Return how often each hashed word or pair of words occurs, a sparse matrix."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     vectorizer = HashingVectorizer(
-        n_features=_N_HASHED,
-        ngram_range=(1, max_words),
-        alternate_sign=False,
-        norm=None,
+        n_features=_N_HASHED, ngram_range=(1, 2), alternate_sign=False, norm=None
     )
     return vectorizer.transform(texts)
-
-
-def _ridge(alpha: float) -> Ridge:
-    from sklearn.linear_model import Ridge
-
-    return Ridge(alpha, solver="sparse_cg")
-
-
-def _left_out(
-    Z: Any, Y: np.ndarray, weight: np.ndarray, alpha: float, splits: Splits
-) -> np.ndarray:
-    """Return predictions of rows by fits without their fold, (n, k).
-
-    Those of the first period in time, before which nothing is known, are the mean.
-    """
-    out = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
-    for known, held in splits:
-        ridge = _ridge(alpha).fit(Z[known], Y[known], weight[known])
-        out[held] = ridge.predict(Z[held]).reshape(len(held), -1)
-    return out
-
-
-def _best_penalty(
-    Z: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
-) -> tuple[float, float]:
-    """Return the smallest squared error of rows left out, and its penalty."""
-    shorter = [
-        (known[:_MAX_COMPARED], held[: _MAX_COMPARED // len(splits)])
-        for known, held in splits
-    ]
-    out = np.concatenate([held for _, held in shorter])
-    errors = [
-        np.average(
-            (_left_out(Z, Y, weight, alpha, shorter) - Y)[out] ** 2, 0, weight[out]
-        ).sum()
-        for alpha in _ALPHAS
-    ]
-    return min(zip(errors, _ALPHAS, strict=True))

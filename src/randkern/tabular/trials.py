@@ -15,7 +15,7 @@ class Trial:
     """A kernel with its penalty, and its leave-one-out error.
 
     `error` is the root mean squared error relative to predicting the mean of the
-    targets. With a full metric the kernel takes rows times the matrix `turn`.
+    targets.
     """
 
     form: str
@@ -29,29 +29,11 @@ class Trial:
     theta: np.ndarray
     origin: np.ndarray
     objective: float
-    turn: np.ndarray | None = None
 
     @property
     def kind(self) -> tuple[str, str, str]:
         """The form, the scaling of numbers and the metric of what starts from it."""
-        return self.form, self.numbers, "diagonal" if self.turn is None else "full"
-
-    def optimism(self, n: int) -> float:
-        """Estimate by how much the leave-one-out log loss of n rows is too small.
-
-        Lengthscales and penalty minimise it, which lowers it by about 1/n per number
-        (Akaike 1974).
-        """
-        return (2 if self.metric == "none" else len(self.theta)) / n
-
-    def turned(self, rows: np.ndarray) -> np.ndarray:
-        """Return encoded rows in the kernel's coordinates."""
-        return turned(rows, self.turn)
-
-
-def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
-    """Return rows times the matrix `turn`, in the same precision."""
-    return rows if turn is None else rows @ turn.astype(rows.dtype)
+        return self.form, self.numbers, "diagonal"
 
 
 class TrialLog:

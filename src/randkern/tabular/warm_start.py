@@ -52,18 +52,10 @@ def _columns_of(encoder: TabularEncoder) -> list[Column]:
 def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
     """Return a trial whose kernel reads other encoded columns.
 
-    New columns get the lengthscale of their block, or else the longest one. Directions
-    ignore them, as they ignore categories unknown at `fit`.
+    New columns get the lengthscale of their block, or else the longest one.
     """
     if before == after:
         return trial
-    if trial.turn is not None:
-        place = {column: at for at, column in enumerate(before)}
-        turn = np.zeros((len(after), trial.turn.shape[1]))
-        for at, column in enumerate(after):
-            if column in place:
-                turn[at] = trial.turn[place[column]]
-        return replace(trial, turn=turn)
     place_of = {block: at for at, (block, _) in enumerate(before)}
     kernel = clone(trial.kernel)
     for leaf in kernel.leaves():
