@@ -207,9 +207,11 @@ class CompositionalTables(Experiment):
             random_state=seed,
         )
         train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
-        created, score = randkern.KernelRidgeRegressor, r2_score
+        created: Any = randkern.KernelRidgeRegressor
+        score = r2_score
         if table.classifies:
-            created, score = randkern.KernelRidgeClassifier, accuracy_score
+            created = randkern.KernelRidgeClassifier
+            score = accuracy_score
         result = [
             (*validated(train, method, setting, seed), setting)
             for setting in settings(method, self.options.quick)
