@@ -118,35 +118,34 @@ def _examples_have_time(request: pytest.FixtureRequest) -> None:
 # -- marks ---------------------------------------------------------------------------
 
 
-TIERS = ROOT / "tests" / "tiers.txt"
-# Of a listed test with so many cases one in as many stays in the tier below.
+# Of a marked test with so many cases one in as many stays in the tier below.
 CASES_PER_SAMPLE = 16
 # Seconds that a nightly test may take: it ends one that hangs. Whole fits and commands
 # need two minutes of a processor, which beside other work of the night may be a tenth
 # of one; what must not take long is asserted in processor time.
 NIGHTLY_TIMEOUT = 3600
-# Examples in docstrings there run experiments.
-_LAB = ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
+# Examples in docstrings there run experiments, or fit models of tables.
+SLOW_EXAMPLES = (
+    "src/randkern_lab",
+    "src/randkern/metric",
+    "src/randkern/study",
+    "src/randkern/tabular",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that tiers.txt lists, and the examples of what measures."""
-    lines = TIERS.read_text(encoding="utf-8").splitlines()
-    listed = (line.split() for line in lines if line and not line.startswith("#"))
-    tiers = {test: tier for tier, test in listed}
+    """Mark examples that take long; leave samples of long tests in the tier below."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        if item.nodeid.startswith(("src/randkern_lab", "src/randkern/study")):
-            item.add_marker(pytest.mark.slow)
-    for test, tier in tiers.items():
-        for number, item in enumerate(cases.get(test, [])):
-            sampled = (
-                len(cases[test]) >= CASES_PER_SAMPLE and number % CASES_PER_SAMPLE == 0
-            )
-            if not sampled:
-                item.add_marker(tier)
-            elif tier == "nightly":
+        if item.nodeid.startswith(SLOW_EXAMPLES):
+            item.add_marker("slow")
+    for tests in cases.values():
+        sample = tests[::CASES_PER_SAMPLE] if len(tests) >= CASES_PER_SAMPLE else []
+        for item in sample:
+            tiers = {mark.name for mark in item.own_markers} & {"slow", "nightly"}
+            item.own_markers = [m for m in item.own_markers if m.name not in tiers]
+            if "nightly" in tiers:
                 item.add_marker("slow")
     for item in items:
         if item.get_closest_marker("nightly") and not item.get_closest_marker(

@@ -141,6 +141,7 @@ def chosen(name, rule, n_components):
     return widths
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_sums_by_default_are_near_the_best_rules(name):
     """In each measure; the shares by weights lost 120 of evidence per row."""
@@ -154,6 +155,7 @@ def test_sums_by_default_are_near_the_best_rules(name):
     assert default[2] < 0.6 * by_weights[2] + 0.05
 
 
+@pytest.mark.slow
 def test_more_features_help_small_terms():
     """The fast term has a hundredth of the slow one's variance, and noise is small."""
     rng = np.random.default_rng(0)

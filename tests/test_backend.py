@@ -76,6 +76,7 @@ def largest_error(function, x):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("limit", [1.0, 100.0, 1e4, None])
 def test_cos_sin_error(dtype, limit):
@@ -90,6 +91,7 @@ def test_cos_sin_error(dtype, limit):
     assert largest_error(fast_cos_sin, x) <= tolerance(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cos_sin_wide_error(dtype):
     largest = np.log10(np.finfo(dtype).max)
@@ -103,6 +105,7 @@ def test_cos_sin_wide_error(dtype):
     np.testing.assert_allclose(sine, np.sin(exact), rtol=0, atol=tolerance(dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e30])
 def test_is_fast_sees_values_out_of_range(dtype, bad):
@@ -202,6 +205,7 @@ def test_inputs_of_any_layout():
 # Pairs of rows.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manhattan_distances", "cauchy_kernel"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
@@ -233,6 +237,7 @@ def test_pairwise_extremes():
     np.testing.assert_array_equal(out, [[4e200, 0.0, np.nan]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n, m", [(0, 3), (3, 0), (1, 1), (33, 129), (400, 1100)])
 def test_squared_distances(dtype, n, m):
@@ -263,6 +268,7 @@ def test_distances_of_few_rows_load_no_compiled_code(dtype, monkeypatch):
 # Products.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5000, 7), (30, 2100)])
 def test_products_accumulate(dtype, shape):
@@ -344,6 +350,7 @@ def primitives(seed):
     return results
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_the_bits(two_threads):
     one = on_one_thread(primitives, 9)
     with two_threads() as work:
@@ -353,6 +360,7 @@ def test_threads_do_not_change_the_bits(two_threads):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_calls_from_several_threads_at_once():
     expected = primitives(10)
     with ThreadPoolExecutor(3) as pool:
@@ -389,6 +397,7 @@ def test_philox_known_answers(count, key, words):
     assert reference.philox4x32(count, key).tolist() == words
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("key", [0, 12345, 2**64 - 1])
@@ -434,6 +443,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", list(EXPECTED))
 @pytest.mark.parametrize("key", [0, 1, 2**63 + 5])
 def test_distributions(distribution, key):

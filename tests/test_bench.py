@@ -77,6 +77,7 @@ def run_features(**options):
 # features: contenders and records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PROJECTIONS if name != "auto"])
 @pytest.mark.parametrize("family", ["gaussian", "optical"])
 def test_contenders_estimate_the_same_kernel(family, name):
@@ -122,6 +123,7 @@ def test_as_many_landmarks_as_rows_are_exact(method):
         contender.check(12, 13)
 
 
+@pytest.mark.slow
 def test_the_simulated_device_sees_bits():
     pytest.importorskip("lightonml")
     contender = FeatureMap("optical", "simulated device")
@@ -151,6 +153,7 @@ def test_projections_are_those_of_the_library():
     assert known_projections(["qmc", "dense", "qmc"]) == ["qmc", "dense"]
 
 
+@pytest.mark.nightly
 def test_features_records(timed):
     assert all(set(record) == FEATURE_KEYS for record in timed["records"])
     found = [(record["family"], record["method"]) for record in timed["records"]]
@@ -170,6 +173,7 @@ def test_features_records(timed):
             assert record["output_bytes"] == 66 * 80 * (8 if wide else 4)
 
 
+@pytest.mark.nightly
 def test_the_working_memory_of_a_peer_counts():
     results = run_features(
         **{"d": 30, "n_components": 400, "n": 100},
@@ -183,12 +187,14 @@ def test_the_working_memory_of_a_peer_counts():
     assert "input and output 2.7 MB" in note["reason"]
 
 
+@pytest.mark.nightly
 def test_every_projection_is_in_the_table(timed):
     """Slower ones than the peer too."""
     for table in FeatureCost.tables(timed)[:2]:
         assert {row[0] for row in table.rows} >= set(known_projections())
 
 
+@pytest.mark.nightly
 def test_speedups_are_over_the_first_peer_of_the_kernel(timed):
     seconds = {(r["family"], r["method"]): r["seconds"] for r in timed["records"]}
     dense = {r["family"]: r for r in timed["records"] if r["method"] == "dense"}
@@ -206,6 +212,7 @@ def test_speedups_are_over_the_first_peer_of_the_kernel(timed):
     )
 
 
+@pytest.mark.nightly
 def test_roofline_scales_with_the_product_of_each_method(timed):
     bounds = timed["roofline"]
     assert bounds["product_ns"] == pytest.approx(2 * 70 / bounds["product_gflops"])
@@ -222,6 +229,7 @@ def test_roofline_scales_with_the_product_of_each_method(timed):
             assert record["bound_ns"] == bounds["write_new_ns"]
 
 
+@pytest.mark.nightly
 def test_who_exceeds_the_limit_is_skipped_with_the_reason():
     results = run_features(
         **{"d": 300, "n_components": 400, "n": 10},
@@ -246,6 +254,7 @@ def test_nothing_to_run_is_an_error():
         )
 
 
+@pytest.mark.nightly
 def test_width_beyond_a_projection_is_skipped_with_its_own_words():
     results = run_features(
         **{"d": 21_300, "n_components": 4, "n": 2},
@@ -256,6 +265,7 @@ def test_width_beyond_a_projection_is_skipped_with_its_own_words():
     assert "dimensions" in note["reason"]
 
 
+@pytest.mark.nightly
 def test_peak_memory_is_that_of_one_contender():
     contender = FeatureMap("optical", "two products")
     request = {"contender": asdict(contender), "seed": 0}
@@ -288,6 +298,7 @@ def test_interleaved_calls_take_turns():
 # accuracy
 
 
+@pytest.mark.nightly
 def test_accuracy_records(measured):
     assert all(set(record) == ACCURACY_KEYS for record in measured["records"])
     methods = {
@@ -417,6 +428,7 @@ def test_accuracy_without_the_optical_kernel():
     assert families == ["gaussian", "polynomial"]
 
 
+@pytest.mark.nightly
 def test_features_figure_has_a_bar_for_each_record(timed):
     figure = FeatureCost.figures(timed)["features.png"]
     bars = [patch for axes in figure.axes for patch in axes.patches]
@@ -426,6 +438,7 @@ def test_features_figure_has_a_bar_for_each_record(timed):
 # the command line
 
 
+@pytest.mark.nightly
 def test_accuracy_command(command, tmp_path):
     result = command(
         *("accuracy", "--data", "iris", "--n-components", "8,32", "--seeds", 2),
@@ -444,6 +457,7 @@ def test_accuracy_command(command, tmp_path):
         assert text in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

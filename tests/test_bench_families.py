@@ -43,6 +43,7 @@ def test_noise_is_what_the_signal_leaves():
     assert left.std() == pytest.approx(0.4, abs=5 * 0.4 / np.sqrt(2 * n))
 
 
+@pytest.mark.nightly
 def test_records(tmp_path, monkeypatch):
     monkeypatch.setattr(families, "in_fresh_process", here)
     options = families.Options(

@@ -33,6 +33,7 @@ def bench(quick):
     return quick("gp")
 
 
+@pytest.mark.slow
 def test_documented_keys(bench):
     assert set(bench) >= {"command", "arguments", "datasets", "records", "skipped"}
     assert bench["command"] == "bench gp"
@@ -59,6 +60,7 @@ def test_scores_are_plausible(bench):
     assert all(r["n_train"] == 80 and r["n_components"] is None for r in exact)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_process")
 def test_both_exact_processes_learn_the_same():
     """Where the likelihood has one maximum; that of few rows of diabetes has two."""
@@ -84,6 +86,7 @@ def test_missing_peers_are_named(bench, package, method, command):
     assert any(command in note for note in bench["notes"])
 
 
+@pytest.mark.nightly
 def test_a_fit_has_a_process_of_its_own():
     """It answers what this process does."""
     rng = np.random.default_rng(0)
@@ -108,6 +111,7 @@ def test_a_fit_has_a_process_of_its_own():
     assert measured["coverage_50"] == np.mean((low < y[100:]) & (y[100:] < high))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_process")
 def test_tables_of_numbers_stand_in_place_of_generated_rows(tmp_path):
     pd = pytest.importorskip("pandas")
@@ -167,6 +171,7 @@ def line():
     return modules, message
 
 
+@pytest.mark.nightly
 def test_peers_stay_where_they_were_best(line):
     modules, message = line
     steps, out_of_time = climb(modules, **message, rate=0.05, every=2, budget=60.0)
@@ -174,6 +179,7 @@ def test_peers_stay_where_they_were_best(line):
     assert message["density"]() < 0.06
 
 
+@pytest.mark.nightly
 def test_peers_end_with_their_budget(line):
     modules, message = line
     assert climb(modules, **message, rate=0.01, every=1000, budget=0.0) == (1, True)

@@ -41,6 +41,7 @@ def test_without_a_gpu_it_says_that_it_did_not_run(command, tmp_path):
     assert not (tmp_path / "gpu.png").exists()
 
 
+@pytest.mark.slow
 def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
     pytest.importorskip("torch")
     counts = iter(range(1000))

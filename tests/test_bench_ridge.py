@@ -75,6 +75,7 @@ def arrays():
 # the comparison
 
 
+@pytest.mark.nightly
 def test_records_of_fresh_processes(results):
     assert all(set(record) == RECORD_KEYS for record in results["records"])
     peer, _, own, _, exact = results["records"]
@@ -99,6 +100,7 @@ def test_records_of_fresh_processes(results):
     json.dumps(results, allow_nan=False)
 
 
+@pytest.mark.nightly
 def test_summary_sets_contenders_beside_the_peer(results):
     peer, _, own, *_ = results["summary"]
     assert set(peer) == set(own) == SUMMARY_KEYS
@@ -108,6 +110,7 @@ def test_summary_sets_contenders_beside_the_peer(results):
     assert peer["test_error_std"] is None
 
 
+@pytest.mark.nightly
 def test_early_stops_are_marked_beside_complete_fits(results):
     (note,) = (note for note in results["notes"] if "residual of" in note)
     assert note.startswith("randkern, pcg, D = 20: ")
@@ -130,6 +133,7 @@ def test_an_iteration_beside_factorisations_brings_our_own(solvers, peers, own):
     assert bench.methods == ["RBFSampler", "Nystroem"] * peers + own
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_contenders_take_turns_over_seeds():
     seen = []
@@ -172,6 +176,7 @@ def test_other_kernels_have_peers_of_their_own(kernel, peer):
     assert all(entry["speedup_over_peer"] for entry in results["summary"])
 
 
+@pytest.mark.slow
 def test_contenders_agree_on_the_classes(arrays):
     def error(method, family="gaussian", alpha=1e-3):
         named = {"method": method, "family": family, "alpha": alpha}
@@ -220,6 +225,7 @@ def test_peers_have_the_kernel_and_the_intercept_of_the_models():
     assert (model.solver, model.fit_intercept) == ("pcg", True)
 
 
+@pytest.mark.nightly
 def test_memory_of_a_peer_is_estimated(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # each thread has a buffer
     n, D = 6000, 1500
@@ -238,6 +244,7 @@ def test_memory_of_a_peer_is_estimated(monkeypatch):
 # what is skipped
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_what_is_skipped_is_named_with_the_reason():
     results = run(n_components=(20, 200), repeats=2)
@@ -276,6 +283,7 @@ def test_nothing_to_run_is_an_error():
         run(n_components=(50,), solvers=("pcg",), peers=False, memory_limit="10")
 
 
+@pytest.mark.nightly
 def test_output_of_libraries_is_not_part_of_an_answer(monkeypatch):
     paths = [str(Path(__file__).parent), *sys.path]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
@@ -349,6 +357,7 @@ def scaling():
         return Ridge.run(Options(comparison=False, scaling=True))
 
 
+@pytest.mark.slow
 def test_scaling_varies_one_size_at_a_time(scaling):
     found = scaling["scaling"]
     assert set(found) == {"arguments", "records", "exponents", "skipped"}
@@ -413,6 +422,7 @@ def test_exponents_are_slopes():
 # the command line
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("in_process")
 def test_command(command, tmp_path):
     result = command(

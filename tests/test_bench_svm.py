@@ -25,6 +25,7 @@ def results(quick):
     return quick("svm")
 
 
+@pytest.mark.slow
 def test_documented_keys(results):
     assert all(set(record) == RECORD for record in results["records"])
     assert results["arguments"]["C"] == 10.0
@@ -63,6 +64,7 @@ def test_contenders_agree(results):
     assert own["linear-svc", 100]["n_support"] is None
 
 
+@pytest.mark.nightly
 def test_a_fit_has_a_process_of_its_own():
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
     request |= {"module": "randkern_lab.benchmarks.svm", "experiment": "Machines"}

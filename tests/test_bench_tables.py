@@ -49,6 +49,7 @@ def results(tmp_path_factory):
         return Tables.run(options)
 
 
+@pytest.mark.nightly
 def test_records(results):
     assert set(results) == COMMON | {"ranks"}
     assert json.loads(json.dumps(results, allow_nan=False)) == results
@@ -75,6 +76,7 @@ def test_records(results):
         )
 
 
+@pytest.mark.nightly
 def test_what_is_shown(results):
     shown = Tables.tables(results)
     titles = [table.title for table in shown]

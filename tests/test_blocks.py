@@ -347,6 +347,7 @@ def parquet_file(tmp_path_factory):
     return write(tmp_path_factory.mktemp("parquet") / "t.parquet", columns), columns
 
 
+@pytest.mark.slow
 @given(block_rows=st.integers(1, 60))
 def test_parquet_blocks_are_the_table(parquet_file, block_rows):
     path, columns = parquet_file
@@ -533,6 +534,7 @@ def zarr_group(tmp_path, rows_and_targets):
     return group
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block_rows", [None, 1, 8, 13, 50, 99])
 def test_zarr_blocks_are_the_arrays(zarr_group, tmp_path, rows_and_targets, block_rows):
     for place in (zarr_group, tmp_path / "rows.zarr", str(tmp_path / "rows.zarr")):

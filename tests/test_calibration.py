@@ -58,6 +58,7 @@ def plain(model, fitted):
     return getattr(rk, name)(fitted.kernel_, fitted.alpha_, **shared)
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -88,6 +89,7 @@ def test_sizes_are_those_of_fits_without_a_row(
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("search", [False, True])
@@ -132,6 +134,7 @@ def test_temperature_is_the_best_for_decisions_left_out(
     np.testing.assert_allclose(np.log(P), fitted.predict_log_proba(X), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_probabilities_are_calibrated_on_new_rows():
     """Within 10 % of the log loss of scikit-learn's calibration in folds."""
     rng = np.random.default_rng(3)
@@ -153,6 +156,7 @@ def test_rows_that_are_all_separated_leave_a_doubt():
     assert temperature_of(logits, of_class, np.zeros(20)) == 1.0
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("cls", MODELS)
 def test_intervals_cover(n_components, cls):
@@ -221,6 +225,7 @@ def test_rows_are_drawn_by_the_seed(rng, few):
     assert left_out.MAX_LEFT_OUT == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_only_ratios_of_weights_matter(solver):
     """Equal weights, and a penalty in proportion, change nothing."""
@@ -243,6 +248,7 @@ def test_only_ratios_of_weights_matter(solver):
     assert abs(covered[0] - 0.9) < 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 @pytest.mark.parametrize("n_components", [50, None])
 def test_rows_of_negligible_weight_do_not_widen_intervals(solver, n_components):
@@ -274,6 +280,7 @@ SOLVED = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("features", "solver"), SOLVED)
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -312,6 +319,7 @@ def test_every_solver_has_intervals_and_probabilities(
     np.testing.assert_allclose(np.log(P), model.predict_log_proba(X[n:]), atol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_rare_classes_have_their_rate(solver):
     rng = np.random.default_rng(4)

@@ -111,6 +111,7 @@ def test_which_columns_have_scores():
     assert scored_columns(table[["number"]].to_numpy(), 1) == []
 
 
+@pytest.mark.slow
 def test_a_sum_of_many_levels_is_fitted_as_well_as_by_linear_regression():
     """Means of levels alone take the effects of the other nine columns for noise."""
     rng = np.random.default_rng(0)
@@ -135,6 +136,7 @@ def test_columns_of_levels_are_limited_in_all():
     assert np.bincount(encoder.columns_).max() == 25
 
 
+@pytest.mark.slow
 def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     X, y = table_of(1200, 120)
     new, truth = table_of(1000, 120, seed=1)
@@ -159,6 +161,7 @@ def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
 
 
+@pytest.mark.slow
 def test_tensors_and_onnx_have_the_same_scores(tmp_path, monkeypatch):
     monkeypatch.setattr(encoder, "_MAX_LEVELS", 12)
     pytest.importorskip("torch")
@@ -187,6 +190,7 @@ def test_tensors_and_onnx_have_the_same_scores(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_columns_of_many_levels_keep_to_the_budget():
     """The work of encoded columns is counted before they are used."""
     X, y = table_of(1500, 150, n_columns=40)

@@ -165,6 +165,7 @@ def run(seeds):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_no_change_is_accepted():
     counts = run(seeds=[0])

@@ -28,6 +28,7 @@ def definite(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 # 1100 rows span two tiles of the copies between the triangles.
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 31, 1100])
 @pytest.mark.parametrize("targets", [None, 1, 3])
 def test_agrees_with_a_dense_solve(rng, n, targets):
@@ -87,6 +88,7 @@ def test_only_the_upper_triangle_is_read(rng):
     np.testing.assert_array_equal(solve(upper, rhs).value, solve(matrix, rhs).value)
 
 
+@pytest.mark.slow
 def test_the_matrix_is_overwritten_by_factor_and_matrix(rng):
     """In place: the factor in the upper triangle, the matrix in the strict lower."""
     matrix = definite(rng, 1100)

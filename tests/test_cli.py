@@ -66,6 +66,7 @@ def test_help_lists_commands_and_options(app):
         assert option in text
 
 
+@pytest.mark.slow
 def test_compare_writes_results_and_figure(app, tmp_path):
     out = tmp_path / "new" / "folder"
     result = run(app, "compare", "--data", "breast-cancer", *QUICK, "--out", out)
@@ -112,6 +113,7 @@ def test_compare_writes_results_and_figure(app, tmp_path):
     assert str(out / "compare.png") in result.output
 
 
+@pytest.mark.nightly
 def test_redirected_table_is_plain_and_narrow(app, tmp_path):
     result = run(
         app,
@@ -143,6 +145,7 @@ def rows_below_rules(text):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", ["--exact", "--no-exact"])
 def test_rules_stand_between_kernels(app, tmp_path, exact):
     result = run(
@@ -160,6 +163,7 @@ def test_rules_stand_between_kernels(app, tmp_path, exact):
     assert "± 0.00" not in result.output  # of one seed nothing is known
 
 
+@pytest.mark.slow
 def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
     mixed_table["rings"] = np.arange(80) % 16
     path = tmp_path / "shells.csv"
@@ -184,6 +188,7 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
     assert "because" not in result.output
 
 
+@pytest.mark.slow
 def test_rows_of_another_file_validate_and_the_best_is_saved(
     app, tmp_path, mixed_table
 ):
@@ -213,6 +218,7 @@ def test_rows_of_another_file_validate_and_the_best_is_saved(
     assert "b.csv has no column" in result.output
 
 
+@pytest.mark.slow
 def test_same_command_gives_the_same_errors(app, tmp_path):
     errors = []
     for name in ("first", "second"):
@@ -222,6 +228,7 @@ def test_same_command_gives_the_same_errors(app, tmp_path):
     assert errors[0] == errors[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize(
     ("target", "task"), [("price", "regression"), ("sold", "classification")]
@@ -336,6 +343,7 @@ def test_the_version_needs_no_extra():
     assert result.stdout == f"randkern {randkern.__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("fit", "--help"), ("compare", "--help")]
 )
@@ -352,6 +360,7 @@ def test_help_loads_nothing_that_takes_long(arguments):
     assert "set()" in result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
     study = importlib.import_module("randkern.reporting.deadline")
     given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
@@ -400,6 +409,7 @@ def test_time_limits_are_finite(app, limit):
         assert "--time-limit" in result.output and "bug" not in result.output
 
 
+@pytest.mark.slow
 def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run(app, "compare", "--data", "iris", *QUICK, "--out", tmp_path)

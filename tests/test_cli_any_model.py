@@ -68,6 +68,7 @@ def rows(tmp_path):
     return tmp_path / "rows.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "model"), list(estimators()))
 def test_models_of_arrays_predict_tables(name, model, rows, tmp_path):
     X, y, labels = data()
@@ -104,6 +105,7 @@ def test_models_of_arrays_predict_tables(name, model, rows, tmp_path):
         assert (found["low"] <= found["high"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["RidgeRegressor", "TabularRegressor"])
 def test_several_targets_are_numbered(kind, rows, tmp_path):
     X, y, _ = data()
@@ -122,6 +124,7 @@ def test_several_targets_are_numbered(kind, rows, tmp_path):
         np.testing.assert_allclose(found["high 1"], bounds[:, 0, 1])
 
 
+@pytest.mark.slow
 def test_what_suits_no_model_of_an_array_is_reported(rows, tmp_path):
     X, y, _ = data()
     path = tmp_path / "model.skops"
@@ -142,6 +145,7 @@ def test_what_suits_no_model_of_an_array_is_reported(rows, tmp_path):
     assert "not fitted" not in run("info", path).output  # a kernel never is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
 def test_predictions_are_replaced_as_a_whole(suffix, rows, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")

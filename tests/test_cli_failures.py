@@ -86,6 +86,7 @@ def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", ["randkern.reporting.evaluate", "randkern.reporting.render"]
 )
@@ -118,6 +119,7 @@ def test_debug_shows_the_traceback(at, tmp_path, monkeypatch):
     assert "Traceback" in run(*command, "--debug").output  # of the user's errors, too
 
 
+@pytest.mark.slow
 def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch):
     out = tmp_path / "out"
     assert fit("--no-refit").exit_code == 0
@@ -148,6 +150,7 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
             assert before == {each.name: each.read_bytes() for each in out.iterdir()}
 
 
+@pytest.mark.slow
 def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypatch):
     usual, calls = rk.TabularRegressor.fit, []
 
@@ -170,6 +173,7 @@ def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypa
     assert len(saved.model_.members[0].fit.X) == 64
 
 
+@pytest.mark.slow
 def test_a_figure_that_fails_is_a_line_in_the_report(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(page.quality, "residuals", fail)
     result = fit("--no-refit")
@@ -205,6 +209,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_every_kind_of_model_has_a_learning_curve(kind):
     """All parts of models of tables; the penalty is that of the fit."""
@@ -228,6 +233,7 @@ def test_every_kind_of_model_has_a_learning_curve(kind):
         assert curve[60]["rmse"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 12, 14])
 def test_two_classes_in_few_rows_have_a_whole_report(n):
     rows, y = numbers(n)

@@ -37,6 +37,7 @@ def fit(folder, seed):
     )
 
 
+@pytest.mark.nightly
 def test_a_kill_at_any_moment_leaves_what_belongs_together(tmp_path):
     rng, draw = np.random.default_rng(0), random.Random(0)
     rows = pd.DataFrame(rng.normal(size=(80, 2)), columns=["a", "b"])

@@ -82,6 +82,7 @@ class References(HTMLParser):
             self.headings.append(int(tag[1]))
 
 
+@pytest.mark.slow
 def test_fit_writes_a_model_a_report_and_results(fitted):
     folder, output = fitted
     assert "because it has 120 different numbers; --task" in output.replace("\n", "")
@@ -377,6 +378,7 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "time limit: 2 s" in result.output
 
 
+@pytest.mark.nightly
 def test_classes_are_validated_on_held_out_rows(tmp_path):
     frame = table(160).drop(columns="price")
     frame.head(120).to_parquet(tmp_path / "train.parquet")
@@ -605,6 +607,7 @@ def test_scores_are_those_of_scikit_learn():
         assert got["auc"] == pytest.approx(roc_auc_score(y[100:] == "yes", P[:, 1]))
 
 
+@pytest.mark.nightly
 def test_the_standard_error_is_that_of_repeated_tests():
     """Over 300 test sets of 200 rows the deviation of the error is what is told."""
     from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -640,6 +643,7 @@ def test_a_class_that_was_not_fitted_has_the_least_probability():
     assert np.isnan(got["auc"])
 
 
+@pytest.mark.nightly
 def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
     """Missing categories, names that would be formulas, and classes one by one."""
     frame = table(160).drop(columns="price").sort_values("sold")

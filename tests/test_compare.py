@@ -55,6 +55,7 @@ def results():
 # Results
 
 
+@pytest.mark.slow
 def test_results_have_the_documented_keys(results):
     assert set(results) == {
         *("command", "arguments", "dataset", "versions", "machine"),
@@ -85,6 +86,7 @@ def test_one_record_a_kernel_size_and_seed(results):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_landmarks_are_shown_beside_random_features():
     both = compare(
         load_dataset("breast-cancer"),
@@ -120,6 +122,7 @@ def test_linear_kernel_beyond_its_columns_is_skipped_once(results):
     assert "4 features" in skipped["reason"]
 
 
+@pytest.mark.nightly
 def test_more_features_come_closer_to_the_exact_kernel():
     dataset = load_dataset("digits")
     records = compare(dataset, "gaussian", [20, 1000], n_seeds=1)["records"]
@@ -129,6 +132,7 @@ def test_more_features_come_closer_to_the_exact_kernel():
     assert exact < 0.03
 
 
+@pytest.mark.slow
 def test_same_seeds_give_the_same_errors(results):
     again = compare(blobs(), "gaussian,linear,optical:4", [4, 64], n_seeds=2)
     assert [r["test_error"] for r in again["records"]] == [
@@ -163,6 +167,7 @@ def test_progress_counts_every_step_once():
     assert {call[1] for call in calls} == {6}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", KERNEL_NAMES)
 def test_every_kernel_runs_on_both_tasks(name):
     for dataset in (blobs(60), wave(60)):
@@ -324,6 +329,7 @@ def test_bad_kernel_parameters(text, message):
 # Selection
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lengthscale", [0.25, 1.0, 16.0])
 def test_planted_lengthscale_is_found(lengthscale):
     rng = np.random.default_rng(1)
@@ -352,6 +358,7 @@ def test_flat_curves_end_at_the_larger_penalty():
     assert found.validation_loss <= 1.02 * tried["validation_loss"]
 
 
+@pytest.mark.slow
 def test_noise_asks_for_a_larger_penalty():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (200, 2))
@@ -374,6 +381,7 @@ def test_large_data_is_subsampled(monkeypatch):
     assert found.n_rows == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
 def test_many_rows_are_validated_by_features(monkeypatch, name):
     monkeypatch.setattr("randkern.study.selection.MAX_EXACT_ROWS", 1000)
@@ -526,6 +534,7 @@ def test_the_winner_predicts_rows_as_they_come():
     assert len(data.y_test) == len(test)
 
 
+@pytest.mark.slow
 def test_tiny_and_constant_data():
     X = np.column_stack([np.ones(20), np.linspace(0, 1, 20)])
     y = (X[:, 1] > 0.5).astype(int)
@@ -574,6 +583,7 @@ def test_unusable_data_is_refused(dataset, message):
 # Measurement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["VmHWM", "sampled", "ru_maxrss"])
 def test_peak_memory_sees_what_was_freed(method, monkeypatch):
     if method == "VmHWM" and measure.peak_memory_method() != method:

@@ -65,6 +65,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("activation", "base"), COMBINATIONS)
 def test_independent_draws_are_unbiased(activation, base):
     """Within the closed-form variance, for shallow, deep and convolutional ones."""
@@ -122,6 +123,7 @@ def mean_over_seeds(kernel, X, n_components, n_seeds):
     return total, np.sqrt(np.maximum(square - total**2, 0) / n_seeds)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("base", "constant"),
     [
@@ -198,6 +200,7 @@ def test_many_independent_draws_have_the_mean_of_the_kernel():
     assert np.all(error <= z_bound(9) * np.sqrt(np.maximum(variance, 0)) + 1e-9)
 
 
+@pytest.mark.slow
 def test_measured_number_of_factors_is_the_complexity():
     """Mean symbols of a draw against eq. 11, within the spread of the draws."""
     cases = [
@@ -243,6 +246,7 @@ def test_measured_number_of_factors_is_the_complexity():
 # -- merging and the constant feature ------------------------------------------------
 
 
+@pytest.mark.slow
 def test_merging_and_the_constant_column_lower_the_error():
     """Paired over 20 seeds: the ratio of mean errors is below 1 by three errors."""
     X = np.random.default_rng(31).uniform(-1.5, 1.5, (20, 64))
@@ -311,6 +315,7 @@ def test_supports_are_as_long_as_they_should_be():
     assert exact_support(sk.fully_connected(7, 1, "identity", "gaussian"), 100) is None
 
 
+@pytest.mark.slow
 def test_long_supports_are_listed_too():
     """The constant and 2n(2n + 1)/2 − n other products of two of 2n phases."""
     n = 120
@@ -483,6 +488,7 @@ def partner(name):
     }[name]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize(
     "name", ["gaussian", "optical", "linear", "itself", "categorical"]
@@ -516,6 +522,7 @@ def test_mixed_products_of_a_sphere_have_moduli_and_phases():
     assert np.all(error <= 1.5 * Z * np.sqrt(variance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [400, None])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 def test_ridge(n_components, solver):
@@ -592,6 +599,7 @@ def test_compare_has_compositional_kernels():
         parse_kernel("compositional:1.5")
 
 
+@pytest.mark.slow
 def test_estimator_checks():
     check_estimator(rk.RandomFeatures(rk.Compositional(), 20))
     check_estimator(sk.PixelsToAngles())
@@ -677,6 +685,7 @@ def test_unresolved_kernels():
         _ = kernel.is_normalised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constant", ["analytic", "sampled"])
 def test_suggested_number_of_features(constant):
     """Independent draws have the error that was asked for, weighted ones half of it."""
@@ -813,6 +822,7 @@ def test_table_to_circles():
         sk.TableToBases(numbers="torus").fit(X)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 40),
     st.integers(1, 5),

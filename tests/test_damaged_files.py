@@ -58,6 +58,7 @@ def output(model):
     return model.predict(X)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_damaged_model_is_read_as_it_was_or_refused(kind, path):
@@ -251,6 +252,7 @@ CRAFTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CRAFTED)
 def test_what_would_take_much_memory_is_refused(kind, path):
     members = saved_members(path)

@@ -92,6 +92,7 @@ def assert_alike(distant, local, tolerance=1e-5):
     assert difference <= tolerance * np.abs(expected).max()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_arrays(client, solver, weighted, table, weight):
@@ -107,6 +108,7 @@ def test_arrays(client, solver, weighted, table, weight):
     assert model.n_features_in_ == WIDTH
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
     pytest.importorskip("torch")
@@ -119,6 +121,7 @@ def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
     np.testing.assert_allclose(model.predict(rows).compute(), model.predict(X))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_chunks_need_not_be_aligned(client, solver, table, weight):
     X, y = table
@@ -133,6 +136,7 @@ def test_chunks_need_not_be_aligned(client, solver, table, weight):
     assert_alike(model, local)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_labels(client, solver, class_weight, table):
@@ -162,6 +166,7 @@ def test_labels(client, solver, class_weight, table):
     )
 
 
+@pytest.mark.slow
 def test_predictions_of_one_and_of_many_targets(client, table):
     X, y = table
     distant = da.from_array(X, chunks=(100, 2))
@@ -172,6 +177,7 @@ def test_predictions_of_one_and_of_many_targets(client, table):
         np.testing.assert_allclose(predictions.compute(), model.predict(X))
 
 
+@pytest.mark.nightly
 def test_dataframes(client, table, weight):
     X, y = table
     frame = pd.DataFrame(X, columns=list("abcde"))
@@ -189,6 +195,7 @@ def test_dataframes(client, table, weight):
         regressor().fit(dd.from_pandas(frame, npartitions=3), distant["target"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_sparse_partitions(client, solver, table):
     X, y = table
@@ -201,6 +208,7 @@ def test_sparse_partitions(client, solver, table):
     assert_alike(model.fit(distant, da.from_array(y, chunks=(70, -1))), local)
 
 
+@pytest.mark.slow
 def test_chunks_of_unknown_size(client, table):
     X, y = table
     positive = X[:, 0] > 0
@@ -215,6 +223,7 @@ def test_chunks_of_unknown_size(client, table):
     np.testing.assert_allclose(predictions, model.predict(X[positive]))
 
 
+@pytest.mark.slow
 def test_partitions_without_rows(client, table):
     X, y = table
     keep = np.arange(N) < 100  # leaves nothing of the last two chunks
@@ -234,6 +243,7 @@ def test_partitions_without_rows(client, table):
     np.testing.assert_allclose(Z, features.transform(rows[rows["a"] < -1]))
 
 
+@pytest.mark.slow
 def test_lengthscales_come_from_all_partitions(client, table):
     X, y = table
     X[100:] *= 3
@@ -244,6 +254,7 @@ def test_lengthscales_come_from_all_partitions(client, table):
     assert_alike(model, local)
 
 
+@pytest.mark.nightly
 def test_single_precision(client, table):
     X, y = table
     X = X.astype(np.float32)
@@ -253,6 +264,7 @@ def test_single_precision(client, table):
         assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local, tolerance)
 
 
+@pytest.mark.slow
 def test_schedulers_without_a_cluster(table):
     import dask
 
@@ -265,6 +277,7 @@ def test_schedulers_without_a_cluster(table):
                 assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
 
 
+@pytest.mark.nightly
 def test_partitions_that_no_memory_keeps_are_read_again(client, table, monkeypatch):
     monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
     X, y = table
@@ -273,6 +286,7 @@ def test_partitions_that_no_memory_keeps_are_read_again(client, table, monkeypat
     assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
 
 
+@pytest.mark.slow
 def test_a_callback_stays_here(client, table):
     X, y = table
     lock, seen = threading.Lock(), []  # a lock cannot be sent anywhere
@@ -292,6 +306,7 @@ def test_a_callback_stays_here(client, table):
 # Errors.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["Regressor", "Classifier"])
 def test_a_bad_number_is_located(client, estimator, table):
     X, y = table
@@ -302,6 +317,7 @@ def test_a_bad_number_is_located(client, estimator, table):
         kind(KERNEL).fit(da.from_array(X, chunks=(60, -1)), targets)
 
 
+@pytest.mark.slow
 def test_arguments_that_do_not_fit(client, table):
     X, y = table
     distant = da.from_array(X, chunks=(60, -1))
@@ -332,6 +348,7 @@ def test_arrays_of_other_dimensions(ndim, table):
         regressor().fit(X, y).predict(rows)
 
 
+@pytest.mark.nightly
 def test_lists_beside_dask_collections(client, table):
     """A plain list or a Series is taken as NumPy would take it."""
     X, y = table
@@ -360,6 +377,7 @@ class Killer:
         return False
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
 def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
     monkeypatch.setattr("randkern._memory._WORKERS_SHARE", kept)
@@ -385,6 +403,7 @@ def slowly(X):
     return X
 
 
+@pytest.mark.nightly
 def test_a_worker_killed_while_it_sums(mortal, table):
     """In a direct fit, which runs in another thread."""
     X, y = table
@@ -410,6 +429,7 @@ def test_a_worker_killed_while_it_sums(mortal, table):
     assert_alike(model, regressor().fit(X, y))
 
 
+@pytest.mark.nightly
 def test_learned_metrics_are_those_of_arrays(client):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(600, 4))

@@ -86,6 +86,7 @@ def bytes_received(model, n_parts, received):
     return np.array(received)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMMED)
 def test_sums_alone_reach_the_client(name, received):
     few, many = (bytes_received(SUMMED[name], n, received) for n in (4, 16))
@@ -96,6 +97,7 @@ def test_sums_alone_reach_the_client(name, received):
     assert many.sum() <= 1.2 * few.sum() + 12 * 4000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMED)
 def test_streams_bring_one_partition_at_a_time(name, received):
     few, many = (bytes_received(STREAMED[name], n, received) for n in (3, 9))
@@ -103,6 +105,7 @@ def test_streams_bring_one_partition_at_a_time(name, received):
     assert len(many) >= 9
 
 
+@pytest.mark.slow
 def test_the_client_does_not_grow(monkeypatch):
     """Beside its weights it holds sums and a sample, whatever there is."""
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
@@ -126,6 +129,7 @@ def test_the_client_does_not_grow(monkeypatch):
 # The same models as of arrays.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*STREAMED, *ALIKE])
 def test_the_model_of_arrays(name):
     model = clone((STREAMED | SUMMED)[name]).set_params(random_state=0)

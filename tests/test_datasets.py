@@ -659,6 +659,7 @@ def real(*parts):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 @real("mnist")
 def test_real_mnist(monkeypatch, recwarn):

@@ -60,6 +60,7 @@ def test_setting_a_parameter_of_the_default_kernel(cls):
         cls().set_params(kernel__sigma=1.0)
 
 
+@pytest.mark.slow
 @EVERY_ESTIMATOR
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_searching_over_the_default_kernel(cls, rng):

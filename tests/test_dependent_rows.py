@@ -168,6 +168,7 @@ def grouped():
     return model.fit(table, y, groups=group), draw(150, rng)
 
 
+@pytest.mark.slow
 def test_errors_of_left_out_groups_are_those_of_new_groups(grouped):
     """At random, rows have R² near .98, and new groups at most .11."""
     model, (table, y, _) = grouped
@@ -180,6 +181,7 @@ def test_errors_of_left_out_groups_are_those_of_new_groups(grouped):
     assert model.feature_importances_[4] > 0.7
 
 
+@pytest.mark.slow
 def test_intervals_cover_new_groups(grouped):
     model, (table, y, group) = grouped
     low, high = model.predict_interval(table, coverage=0.9).T
@@ -189,6 +191,7 @@ def test_intervals_cover_new_groups(grouped):
     assert abs(by_group.mean() - 0.9) < 3 * error
 
 
+@pytest.mark.nightly
 def test_a_series_is_predicted_forward():
     """A random walk by its date: neighbours tell all, the past little of the future."""
     rng = np.random.default_rng(1)
@@ -225,6 +228,7 @@ def test_intervals_of_later_rows_count_independent_periods(walks):
     assert abs(np.mean(covered) - 0.9) < 2 * error
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["features", "iterate"])
 @pytest.mark.parametrize("kind", ["groups", "time"])
 def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
@@ -255,6 +259,7 @@ def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
     assert (np.diff(model.predict_interval(table)) > 0).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_are_those_of_new_groups(n_classes):
     rng = np.random.default_rng(2)
@@ -275,6 +280,7 @@ def test_probabilities_are_those_of_new_groups(n_classes):
     assert excess.mean() < 3 * excess.std() / np.sqrt(200)
 
 
+@pytest.mark.slow
 def test_a_search_does_not_know_later_rows():
     """A fit with time is that to the rows in any order."""
     table, y, _ = draw(20, np.random.default_rng(3))
@@ -285,6 +291,7 @@ def test_a_search_does_not_know_later_rows():
     assert np.array_equal(one, fit(table, y, time=dates).predict(table))
 
 
+@pytest.mark.nightly
 def test_groups_reach_fits_and_splits_in_scikit_learn():
     table, y, group = draw(20, np.random.default_rng(4))
     model = rk.TabularRegressor(time_limit=1, random_state=0)
@@ -325,6 +332,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_fit_holds_out_whole_groups(folder):
     results = json.loads((folder / "results.json").read_text())
     output = (folder / "output.txt").read_text()
@@ -340,12 +348,14 @@ def test_fit_holds_out_whole_groups(folder):
     assert "all of 12 groups" in report
 
 
+@pytest.mark.slow
 def test_predict_ignores_the_column_of_groups(folder):
     code, output = run("predict", folder / "model.skops", folder / "table.csv")
     assert code == 0, output
     assert len(output.splitlines()) == 1 + 480
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -361,6 +371,7 @@ def test_columns_of_groups_and_time_that_are_refused(folder, options, message):
     assert message in " ".join(output.split())
 
 
+@pytest.mark.slow
 def test_studies_hold_out_whole_groups(folder, tmp_path):
     options = ["--n-components", "20", "--kernels", "gaussian", "--out", tmp_path]
     options += ["--no-exact", "--seeds", 1, "--features", "random"]

@@ -30,6 +30,7 @@ def test_there_are_pages_with_code():
     assert {"README.md", "docs/index.md", "docs/get_started.md"} <= set(PAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     blocks = BLOCKS[page]

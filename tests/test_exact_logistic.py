@@ -52,6 +52,7 @@ def fitted(**arguments):
     return model.fit(X[:N], LABELS[:N], **arguments)
 
 
+@pytest.mark.slow
 def test_all_rows_are_fitted(many):
     model = fitted()
     assert model.fit_report_["rows_used"] == N
@@ -67,6 +68,7 @@ def test_all_rows_are_fitted(many):
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_the_penalty_of_few_rows_may_be_too_large_or_too_small(many, monkeypatch):
     """The penalty that is chosen does not depend much on the one of few rows."""
     losses = []
@@ -77,6 +79,7 @@ def test_the_penalty_of_few_rows_may_be_too_large_or_too_small(many, monkeypatch
     assert max(losses) < min(losses) + 0.01
 
 
+@pytest.mark.nightly
 def test_weights_count(many):
     heavy = np.where(LABELS[:N] == "yes", 4.0, 1.0)
     shares = [fitted(sample_weight=w).predict_proba(X[N:])[:, 1] for w in (heavy, None)]
@@ -97,6 +100,7 @@ def test_three_classes(many):
     assert found < log_loss(labels[N:], best[N:]) + 0.15
 
 
+@pytest.mark.nightly
 def test_held_out_groups_choose_the_penalty(many, monkeypatch):
     taken = []
     chosen = classifier.chosen_for_all_rows

@@ -71,6 +71,7 @@ def assert_predict_alike(iterated, direct, X, tolerance):
 TIGHT = {"tol": 1e-10, "rank": 20, "max_iter": 500}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -134,6 +135,7 @@ def test_against_scikit_learn(table):
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [2048, N, N - 1, 70, 64, 7])
 def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
     for module in (linear_operators, memory):

@@ -141,6 +141,7 @@ def moments(n_calls, n=9):
     return sorted({1 + int(share * (n_calls - 1)) for share in shares})
 
 
+@pytest.mark.nightly
 @EVERY_ESTIMATOR
 def test_attributes_are_listed(name):
     """`dir` asks for every attribute: those that are absent raise AttributeError."""
@@ -163,6 +164,7 @@ def test_every_estimator_is_here():
     assert len(public) >= 15
 
 
+@pytest.mark.nightly
 @EVERY_ESTIMATOR
 def test_an_interrupted_fit(name):
     X, y = rows(name, 0)
@@ -185,6 +187,7 @@ def test_an_interrupted_fit(name):
 BAD_WEIGHTS = {"negative": -1.0, "nan": math.nan, "zero": 0.0}
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 @pytest.mark.parametrize("bad", BAD_WEIGHTS.values(), ids=BAD_WEIGHTS)
 def test_bad_weights(name, bad):
@@ -211,6 +214,7 @@ def test_too_little_memory(name):
     assert_same(model, X, expected)
 
 
+@pytest.mark.slow
 @EVERY_ESTIMATOR
 def test_a_bad_parameter(name):
     """Parameters that a fit refuses change nothing that was fitted."""
@@ -259,6 +263,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solve", [True, False], ids=["solved", "put off"])
 @pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
 def test_an_interrupted_batch(case, solve, monkeypatch, rng):

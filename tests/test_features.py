@@ -48,6 +48,7 @@ def of_case(name, n_components=20):
     return features(kernel, 4 if isinstance(kernel, rk.Linear) else n_components)
 
 
+@pytest.mark.nightly
 @parametrize_with_checks([rk.RandomFeatures()])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
@@ -68,6 +69,7 @@ def test_scikit_learn_conventions_of_the_others(estimator, check):
 # -- the features --------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 def test_shape_dtype_and_seed(name):
     transformer = of_case(name)
@@ -93,6 +95,7 @@ def test_copies(name):
     np.testing.assert_array_equal(cloned.fit_transform(POINTS), Z)
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 def test_skops_round_trip(name):
     transformer = of_case(name).fit(POINTS)
@@ -115,6 +118,7 @@ def test_a_fitted_map_is_kilobytes(projection):
 CLASSES = {name: name.title() for name in PROJECTIONS} | {"qmc": "QuasiMonteCarlo"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", ["auto", *PROJECTIONS])
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 def test_projections_by_name(projection, fourier):
@@ -156,6 +160,7 @@ def test_the_seed():
     )
 
 
+@pytest.mark.nightly
 @given(
     n_rows=st.integers(1, 9),
     width=st.integers(1, 9),
@@ -210,6 +215,7 @@ def test_names_of_the_features():
 # -- input ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix])
 def test_sparse_rows(name, container):
@@ -226,6 +232,7 @@ def test_sparse_rows(name, container):
     )
 
 
+@pytest.mark.slow
 def test_wide_sparse_rows_are_not_densified():
     rows = sp.random_array((50, 200_000), density=1e-4, rng=RNG, format="csr")
     for projection in ("streamed", "structured"):
@@ -407,6 +414,7 @@ def test_wrong_weights(weight, message):
 # -- pipelines -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "grid"),
     [

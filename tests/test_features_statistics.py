@@ -124,6 +124,7 @@ def light_tailed(param):
 # -- independent draws -------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "fourier"), MAPS)
 def test_mean_and_variance(name, fourier):
     """The mean within the closed-form error; the variance as the formula says."""
@@ -138,6 +139,7 @@ def test_mean_and_variance(name, fourier):
     assert np.all(np.abs(second - closed) <= Z * spread + odd)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", SMALL)
 @pytest.mark.parametrize(("name", "fourier"), [p for p in MAPS if one_term(p)])
 def test_narrow_map_is_part_of_a_wide_one(name, fourier, n_components):
@@ -194,6 +196,7 @@ def assert_variance(values, closed):
     assert np.all(np.abs(squares.mean(axis=0) - closed) <= spread + ROUNDING)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kernel", "n_components"),
     [(rk.Linear(), 1), (rk.Linear(), 3), (2.0 * rk.Linear(columns=[0, 2, 3]), 2)],
@@ -218,6 +221,7 @@ def test_linear_is_exact_with_its_columns():
 # -- optical features less their mean ------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTICAL)
 def test_centered_is_unbiased(name):
     case = KERNELS[name]
@@ -238,6 +242,7 @@ def test_centered_is_unbiased(name):
         assert np.all(plain[n > 0] / closed[n > 0] > 2.4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", SMALL)
 def test_centered_small_maps(n_components):
     case = KERNELS["optical-1-bias"]
@@ -248,6 +253,7 @@ def test_centered_small_maps(n_components):
     assert_unbiased(case, values.mean(axis=0), error, caught=0.3)
 
 
+@pytest.mark.slow
 def test_centered_reaches_the_optical_terms_of_a_sum():
     case = KERNELS["sum-optical"]
     values = grams(draw(case, 30, centered=True), 400)
@@ -258,6 +264,7 @@ def test_centered_reaches_the_optical_terms_of_a_sum():
 # -- the rate ----------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "fourier"),
     [
@@ -326,6 +333,7 @@ def test_small_maps_of_dependent_draws(projection, name, n_components):
     assert_unbiased(case, values.mean(axis=0), error, caught=0.65, allowed=allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", CORRELATED)
 def test_dependent_draws_lower_the_variance(projection):
     """Of a Gaussian kernel on 16 columns, by D = 32 pairs."""
@@ -397,6 +405,7 @@ def test_mixing_factors_multiply_whole_rows():
     assert stats.kstest(squares, stats.f(8, 3).cdf).pvalue > KS_LEVEL
 
 
+@pytest.mark.nightly
 def test_unitary_blocks_lower_the_variance_of_optical_features():
     """To what the moments of Haar-distributed matrices give, at c = 0 and c = 1.
 

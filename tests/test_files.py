@@ -75,6 +75,7 @@ def test_kinds_of_places(path):
     assert special_kind(path / "below") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("kind", PLACES)
@@ -91,6 +92,7 @@ def test_only_files_are_replaced(kind, linked, writer, path):
     assert len(list(path.parent.iterdir())) == 1 + linked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("there", [False, True])
 def test_links_are_followed(there, writer, path):

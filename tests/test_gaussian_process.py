@@ -92,6 +92,7 @@ def test_exact_is_scikit_learns(name, normalize_y, several, data):
     np.testing.assert_allclose(gradient[:-1], slopes, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_features_converge_as_the_inverse_root(data):
     X, Y, new, _ = data
     kernel = rk.Gaussian(2.0)
@@ -196,6 +197,7 @@ def test_blocks_are_arrays(dtype, weighted, data):
     assert np.all(noisy > in_blocks[1])
 
 
+@pytest.mark.slow
 def test_sparse_rows(data):
     X, Y, new, _ = data
     X = np.where(np.abs(X) > 0.5, X, 0.0)
@@ -227,6 +229,7 @@ ROUGH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("D", [None, 31, 90], ids=["exact", "n > D", "n < D"])
 @pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
@@ -278,6 +281,7 @@ def test_names_of_hyperparameters():
 # -- learning -------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("D", [None, 300], ids=["exact", "features"])
 def test_learning_recovers_the_truth(D, rng):
     # A draw of the exact process; 2.5 deviations of log ℓ and log σ² are about .4.
@@ -300,6 +304,7 @@ def test_learning_recovers_the_truth(D, rng):
         assert found - true_value < stats.chi2.isf(1e-6, 3) / 2
 
 
+@pytest.mark.slow
 def test_irrelevant_columns_are_dropped(rng):
     X = rng.normal(size=(400, 4))
     y = np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=400)
@@ -311,6 +316,7 @@ def test_irrelevant_columns_are_dropped(rng):
     assert model.noise_ == pytest.approx(0.01, rel=0.4)
 
 
+@pytest.mark.slow
 def test_restarts_find_no_less(data):
     X, Y, _, _ = data
     values = [
@@ -404,6 +410,7 @@ def test_constant_targets_and_repeated_rows(D, optimizer, rng):
         assert np.all(np.isfinite(std)) and np.all(std >= 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
 def test_extreme_scales(scale, data):
     X, Y, new, _ = data
@@ -421,6 +428,7 @@ def test_extreme_scales(scale, data):
         np.testing.assert_allclose(a / scale, b, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("D", [50, None], ids=["features", "exact"])
 @pytest.mark.parametrize("noise", [1e-300, 1e-12, 1e6, 1e300])
 def test_noise_that_cannot_be_is_learned_from_elsewhere(noise, D, data):
@@ -434,6 +442,7 @@ def test_noise_that_cannot_be_is_learned_from_elsewhere(noise, D, data):
     assert gain > -0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_units_of_targets_do_not_matter(scale, data):
     X, Y, new, _ = data

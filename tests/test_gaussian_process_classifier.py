@@ -98,6 +98,7 @@ def test_features_are_the_formulas(D, data):
     np.testing.assert_allclose(model.predict_proba(new)[:, 1], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize("D", [None, 40, 150], ids=["exact", "n > D", "n < D"])
 @pytest.mark.parametrize("classes", [2, 3])
@@ -162,6 +163,7 @@ def test_learning_raises_the_likelihood(data):
     assert model.hyperparameters_ == ["scale", "kernel__lengthscale"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("D", [100, None], ids=["features", "exact"])
 def test_probabilities_are_calibrated(D, rng):
     # Labels drawn with the probabilities of a draw of f: in every fifth of predicted

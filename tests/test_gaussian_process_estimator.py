@@ -23,6 +23,7 @@ LIMITS = pytest.mark.parametrize("n_components", [20, None], ids=["features", "e
 HOLDING_ROWS = {"check_estimator_sparse_array", "check_estimator_sparse_matrix"}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([rk.GaussianProcessRegressor(optimizer=None)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
@@ -46,6 +47,7 @@ def output(model, X):
     return getattr(model, "predict_proba", model.predict)(X)
 
 
+@pytest.mark.nightly
 @EVERY_MODEL
 @LIMITS
 def test_copies_and_files(cls, n_components, rows, tmp_path):
@@ -71,6 +73,7 @@ def test_copies_and_files(cls, n_components, rows, tmp_path):
             np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @EVERY_MODEL
 def test_pipelines_and_searches(cls, rows):
     X, y = rows
@@ -82,6 +85,7 @@ def test_pipelines_and_searches(cls, rows):
     assert np.isfinite(search.fit(X, y).best_score_)
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 def test_tables(cls, rng):
     table = pd.DataFrame(
@@ -94,6 +98,7 @@ def test_tables(cls, rng):
     assert model.hyperparameters_[:2] == ["scale", "kernel__k1__lengthscale"]
 
 
+@pytest.mark.nightly
 @EVERY_MODEL
 def test_the_seed_decides(cls, rows):
     X, y = rows

@@ -45,6 +45,7 @@ def test_what_few_features_leave_out_becomes_noise():
     assert model.log_marginal_likelihood_value_ > 50 - descent.fun
 
 
+@pytest.mark.nightly
 def test_no_draw_of_the_process_ends_in_a_lesser_maximum():
     # With the draws of features fixed the likelihood has several maxima along the
     # lengthscale; that of the start of seeds 4 and 7 lies 3 nats below the truth.
@@ -164,6 +165,7 @@ def test_estimated_gradients_are_unbiased(evidence, monkeypatch):
 # -- from which rows --------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_most_evaluations_are_of_a_sample(rng, monkeypatch):
     n_rows = []
     evaluate = _gp_evidence.Evidence.__call__
@@ -188,6 +190,7 @@ def test_most_evaluations_are_of_a_sample(rng, monkeypatch):
         assert model.log_marginal_likelihood(model.theta_ + step) < low + 0.02
 
 
+@pytest.mark.nightly
 def test_expensive_evaluations_are_few(rng, monkeypatch):
     seen = []
     evaluate = _gp_evidence.Evidence.__call__
@@ -236,6 +239,7 @@ def data(rng):
     return X, np.sin(2 * X[:, 1]) + 0.5 * X[:, 0] + 0.1 * rng.normal(size=60)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_units_of_targets_do_not_matter(D, data):
     X, y = data
@@ -276,6 +280,7 @@ def test_weights_reach_the_units_of_targets():
     assert values[0] == pytest.approx(values[1], abs=0.05)
 
 
+@pytest.mark.nightly
 def test_targets_far_from_zero_are_met(data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
@@ -285,6 +290,7 @@ def test_targets_far_from_zero_are_met(data):
     np.testing.assert_allclose(mean, 1e9, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_optimum_on_a_bound_warns(data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
@@ -343,6 +349,7 @@ def test_a_noise_below_rounding_is_named(D, rows, data):
 # -- memory ------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("optimizer", ["l-bfgs-b", None])
 @pytest.mark.parametrize(("n", "D"), [(700, 400), (380, 400), (300, None)])
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def test_learning_ends_where_the_exact_process_does():
     assert 0 <= exact.log_marginal_likelihood_value_ - at_nearest < 18.5 / 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::randkern.exceptions.FeatureErrorWarning")
 def test_its_density_is_higher_than_on_few_features():
     rng = np.random.default_rng(0)
@@ -134,6 +135,7 @@ def test_its_density_is_higher_than_on_few_features():
     assert losses[0] < losses[1] - 0.5
 
 
+@pytest.mark.slow
 def test_one_irrelevant_column_hardly_matters():
     """Rows are near by learned lengthscales."""
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ from randkern.models._gp_evidence import Evidence, Spectrum
 from randkern.models._gp_starts import evident_columns, starting_points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "D", "noise"), [(2000, 60, 0.1), (3000, 100, 0.1)])
 def test_no_end_is_below_long_lengthscales_or_a_constant(n, D, noise):
     # The optimum of few rows has lengthscales too short for the features.
@@ -78,6 +79,7 @@ def test_a_negligible_process_warns(rng):
         model.fit(X, X[:, 0] + 0.5 * y)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
 @pytest.mark.parametrize("normalize_y", [False, True])
 @pytest.mark.parametrize(
@@ -135,6 +137,7 @@ def test_constant_targets_have_a_spectrum():
     assert np.isfinite(spectrum.best((-20.0, 20.0), (-20.0, 20.0))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", ["dense", "orthogonal", "structured", "qmc"])
 def test_alpha_of_the_rational_quadratic_is_learned(projection, rng):
     X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
@@ -156,6 +159,7 @@ def test_alpha_of_the_rational_quadratic_is_learned(projection, rng):
     np.testing.assert_allclose(gradient, numeric, atol=1e-6 * abs(gradient).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [rk.Gaussian("scale"), rk.RationalQuadratic()])
 def test_gradients_of_wide_rows_take_no_square_matrix(kernel, rng):
     d = 3000

@@ -67,6 +67,7 @@ def test_sparse_rows_condition_as_dense_ones(D, data):
         np.testing.assert_allclose(one, other, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
 def test_priors_move_the_end_to_the_posterior_mode(D, data):
     X, y = data
@@ -237,6 +238,7 @@ def test_a_factor_of_tensors_is_extended_by_blocks(rng):
 # -- paths ------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("D", "features"),
     [(60, "random"), (10, "nystrom"), (None, "random")],
@@ -435,6 +437,7 @@ def test_noise_of_new_rows_has_their_weights(data, rng):
 # -- progress ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
 )
@@ -551,6 +554,7 @@ def test_a_mean_is_not_learned_and_changes_no_scale(data):
     assert far[0] == pytest.approx(np.mean(y) + 1e3, abs=3 * far[1][0])
 
 
+@pytest.mark.slow
 def test_a_column_distinguishes_correlated_outputs(rng):
     X = rng.uniform(-2, 2, (60, 1))
     output = np.arange(60) % 2
@@ -616,6 +620,7 @@ def test_gradients_of_correlated_outputs(D, data):
         assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_outputs_with_hyperparameters_of_their_own(data):
     X, Y = data[0], np.column_stack([data[1], np.sin(6 * data[0][:, 1])])
     model = rk.GaussianProcessRegressor(n_components=40, random_state=0)

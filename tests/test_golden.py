@@ -414,12 +414,14 @@ def _assert_as_recorded(values, recorded, tolerance=TOLERANCE):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(name):
     values = _features(FEATURES[name], np.float64)
     _assert_as_recorded(values, _record()["features"][name])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_of_float32(name):
     values = _features(FEATURES[name], np.float32)
@@ -428,17 +430,20 @@ def test_features_of_float32(name):
     _assert_as_recorded(values, _record()[part][name], tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEVICE_NAMES)
 def test_features_of_a_device(name):
     values = _device_features(*DEVICES[DEVICE_NAMES.index(name)])
     _assert_as_recorded(values, _record()["devices"][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name):
     _assert_as_recorded(MODELS[name](), _record()["models"][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_values(name):
     _assert_as_recorded(_exact(*EXACT[name]), _record()["exact"][name])

@@ -111,6 +111,7 @@ def test_reference_is_the_product_of_scipys_hadamard_matrices(p):
     assert np.allclose(fast_transform(signs[None])[0], H @ signs)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d, start, stop, bias", SHAPES)
 def test_all_features_equal_the_explicit_matrix(d, start, stop, bias, dtype, rng):

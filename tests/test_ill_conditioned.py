@@ -102,6 +102,7 @@ def rows_of(name, dtype, rng):
     return X, np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=N)
 
 
+@pytest.mark.nightly
 @every_system
 def test_cholesky_loses_nothing_in_silence(dtype, mode, alpha, name, rng):
     """It fits as singular values do with the jitter that it says it has added."""
@@ -125,6 +126,7 @@ def test_cholesky_loses_nothing_in_silence(dtype, mode, alpha, name, rng):
     assert root_mean_square(apart) <= min(10 * rounding, most) * y.std()
 
 
+@pytest.mark.nightly
 @every_system
 def test_gradients_lose_nothing_in_silence(dtype, mode, alpha, name, rng):
     """Converged is converged: by the residual of the weights, and in predictions."""
@@ -148,6 +150,7 @@ def test_gradients_lose_nothing_in_silence(dtype, mode, alpha, name, rng):
         assert root_mean_square(apart) <= 2e-3 * y.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_usual_penalty_cures_all(mode, name, rng):
@@ -245,6 +248,7 @@ def test_labels_are_validated_by_their_errors(rng):
     assert model.score(X, signal > 0) > 0.8
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("frequency", [0, 8])
 def test_plateaus_of_the_validation_error_are_passed(frequency):
     """Conjugate gradients stand still for some iterations before they go on."""
@@ -314,6 +318,7 @@ def targets(X, rng):
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 10.0])
 def test_the_loss_is_near_its_minimum(kernel, alpha, rng):
@@ -340,6 +345,7 @@ def test_the_loss_is_near_its_minimum(kernel, alpha, rng):
     assert np.median(excesses) < tol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("lengthscale", [0.3, 2.0])
 @pytest.mark.parametrize("frequency", [1.0, 3.0])

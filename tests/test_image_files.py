@@ -56,6 +56,7 @@ def write_mnist(folder, n_train=30, n_test=12, seed=0):
 # ---------------------------------------------------------------- IDX
 
 
+@pytest.mark.slow
 @given(
     array=st.sampled_from(sorted(CODES)).flatmap(
         lambda code: hnp.arrays(
@@ -595,6 +596,7 @@ def test_zip_member_with_wrong_checksum(tmp_path, image_files):
         load_dataset("cifar10", data_dir=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_zip_members_are_inflated_as_far_as_they_declare(method, tmp_path, image_files):
     _, files = image_files

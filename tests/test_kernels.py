@@ -111,6 +111,7 @@ def matern_value(nu, r):
     return float(value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("nu", [0.1, 0.5, 0.7, 1.0, 1.5, 2.5, 3, 10, 150, 250, np.inf])
 def test_matern_near_and_far(nu):
     """From where K_ν overflows to where it underflows, for every ν."""
@@ -139,6 +140,7 @@ def optical_value(m, x, y):
     return float(norms**m * mpmath.gamma(1 + m / 2) ** 2 * mpmath.re(series))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "degree", [0.01, 0.5, 1, 1.5, 2, 2.7, 3, 4, 5.5, 6, 11.3, 20, 40.5, 60, 62]
 )
@@ -175,6 +177,7 @@ def test_categorical_is_the_share_of_equal_columns():
 # -- what holds for every kernel -----------------------------------------------
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 def test_gram_matrix_is_symmetric_and_positive(kernel):
     rows = np.vstack([POINTS, RNG.choice([0.0, 0.5, 1.0], size=(20, 4))])
@@ -195,6 +198,7 @@ def test_rows_compared_with_themselves(kernel):
     np.testing.assert_array_equal(kernel(POINTS[:, ::-1][:, ::-1]), gram)
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix, sp.coo_array])
 def test_sparse_rows_equal_dense_ones(kernel, container):
@@ -206,6 +210,7 @@ def test_sparse_rows_equal_dense_ones(kernel, container):
     np.testing.assert_allclose(kernel.diag(sparse), np.diag(dense), **TOLERANCE)
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 def test_float32_is_kept_and_computed_in_float64(kernel):
     single = POINTS.astype(np.float32)
@@ -228,6 +233,7 @@ def test_copies_are_equal(kernel):
         assert copied != kernel
 
 
+@pytest.mark.slow
 def test_tiles_join_seamlessly():
     """More rows than one tile, as matrix and as blocks of it."""
     rows = RNG.normal(size=(2_500, 3))
@@ -313,6 +319,7 @@ def test_an_outlier_changes_no_other_value(kernel, outlier):
     assert np.all(gram[-1, :-1] < 1e-2)
 
 
+@pytest.mark.slow
 @EVERY_STATIONARY
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 def test_equal_rows_have_the_value_one(kernel, scale):
@@ -380,6 +387,7 @@ def test_overflow_is_an_error_that_says_what_to_do():
         rk.Optical(4)((X * 1e10).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_memory_beyond_the_result_is_bounded():
     rows = RNG.normal(size=(3_000, 10))
     for kernel in (rk.Gaussian(), rk.Laplacian(), rk.Optical(3)):
@@ -392,6 +400,7 @@ def test_memory_beyond_the_result_is_bounded():
         assert peak < result + 60e6
 
 
+@pytest.mark.slow
 @given(
     rows=hnp.arrays(
         np.float64,

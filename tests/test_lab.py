@@ -83,6 +83,7 @@ def _nothing_measured():
     Squares.measured.clear()
 
 
+@pytest.mark.nightly
 def test_cases_become_records_or_reasons():
     calls = []
     options = Options(sizes=(1, 2, 3, 4))
@@ -387,6 +388,7 @@ def test_only_records_that_fit_into_the_hours_are_run(folder, capsys, monkeypatc
     assert "curve does not fit into the hours" in printed
 
 
+@pytest.mark.nightly
 def test_results_and_figures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     written = Squares.write(Squares.run(Options(sizes=(1, 3))), tmp_path)

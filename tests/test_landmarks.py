@@ -36,6 +36,7 @@ def nystrom(kernel=None, n_components=20, **options):
     return rk.NystromFeatures(kernel, n_components, **({"random_state": 0} | options))
 
 
+@pytest.mark.nightly
 @parametrize_with_checks([nystrom()])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
@@ -72,6 +73,7 @@ def test_columns_are_evaluated_by_ranges():
     np.testing.assert_allclose(np.hstack(parts), whole, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_pivots_follow_the_distribution_of_randomly_pivoted_cholesky():
     rows = np.array([[0.0], [0.1], [0.5], [2.0], [2.1]])
     kernel = rk.Gaussian(0.7) * rk.Polynomial(1, 0.3)  # unequal diagonal
@@ -144,6 +146,7 @@ def test_seeds_decide():
     assert not np.array_equal(nystrom().fit(X).landmarks_, other)
 
 
+@pytest.mark.nightly
 def test_copies_and_files(tmp_path):
     features = nystrom(rk.Gaussian(2.0)).fit(X)
     Z = features.transform(NEW)
@@ -189,6 +192,7 @@ def test_landmarks_of_sparse_rows_on_tensors():
     np.testing.assert_allclose(Z.numpy(), features.transform(NEW), atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_dask_collections():
     array = pytest.importorskip("dask.array")
     rows = array.from_array(X, chunks=(20, 4))

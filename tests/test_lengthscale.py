@@ -72,6 +72,7 @@ def test_median_is_that_of_the_own_distance():
     assert resolved(rk.Laplacian, "median", X) == pytest.approx(manhattan)
 
 
+@pytest.mark.slow
 def test_median_of_many_rows_is_of_a_seeded_sample():
     rows = RNG.normal(size=(5_000, 3))
     values = [resolved(rk.Gaussian, "median", rows, seed=seed) for seed in range(4)]

@@ -49,11 +49,13 @@ def weights_of(tree, rows):
     return out
 
 
+@pytest.mark.slow
 @parametrize_with_checks([rk.LocalRegressor(), rk.LocalClassifier()])
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         rk.LocalRegressor(LinearRegression(), cell_rows=10),

@@ -37,6 +37,7 @@ def model_of(C=1.0, n_components=D, **options):
     return KernelLogistic(KERNEL, C, n_components, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("C", [0.01, 100.0])
@@ -63,6 +64,7 @@ def test_optimum_is_scikit_learns(C, classes, dtype, data, rng):
     assert np.all(model.classes_[probabilities.argmax(axis=1)] == model.predict(new))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 def test_exact_kernel_is_the_limit_of_many_features(classes, data):
     X, y, new = data
@@ -87,6 +89,7 @@ def test_exact_kernel_has_no_gradient_left(data):
     np.testing.assert_allclose(KERNEL(X) @ slopes, values, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_features_that_are_not_cached(data):
     X, y, new = data
     whole = model_of(5.0).fit(X, y).predict_proba(new)
@@ -109,6 +112,7 @@ def test_class_weights_and_sparse_rows(data):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.filterwarnings("error", "ignore::randkern.exceptions.FeatureErrorWarning")
 def test_extreme_penalties(classes, data):
@@ -152,6 +156,7 @@ def objective(Z, signs, C, b):
     return 0.5 * b @ b + C * np.logaddexp(0, -signs * (Z @ b)).sum()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 @pytest.mark.parametrize("C", [1e-4, 1e2, 1e5, 1e8, 1e11])

@@ -167,6 +167,7 @@ def _check(case: Case, size: str, kind: str) -> None:
     assert {a.name for a in answers} >= set(public_methods(type(fitted[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["tiny", "small"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
@@ -174,12 +175,14 @@ def test_few_rows(case, size, kind):
     _check(CASES[case], size, kind)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_many_rows(case, kind):
     _check(CASES[case], "large", kind)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", CASES)
 def test_methods_do_not_depend_on_size(case):
     """What there is for few rows there is for many, where the solver iterates."""

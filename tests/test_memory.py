@@ -129,6 +129,7 @@ CASES = {
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
+@pytest.mark.nightly
 @EVERY_MODEL
 @EVERY_CASE
 def test_too_large_a_fit_is_stopped_before_it_starts(cls, case):
@@ -210,6 +211,7 @@ def many_rows() -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(X[:, 0])
 
 
+@pytest.mark.nightly
 def test_primal_memory_does_not_grow_with_the_rows(many_rows):
     """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
     X, y = many_rows
@@ -223,6 +225,7 @@ def test_primal_memory_does_not_grow_with_the_rows(many_rows):
     assert peak_bytes(lambda: model.predict(X)) < BLOCK + TILES
 
 
+@pytest.mark.nightly
 def test_partial_fit_memory(many_rows):
     X, y = many_rows
     model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=1000, random_state=0)
@@ -238,6 +241,7 @@ def test_partial_fit_memory(many_rows):
     assert peak_bytes(model.solve) < 8 * 1000**2 + TILES
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", [None, 2500], ids=["exact", "dual"])
 def test_dual_memory_is_that_of_one_square(many_rows, n_components):
     X, y = (array[:2400] for array in many_rows)
@@ -249,6 +253,7 @@ def test_dual_memory_is_that_of_one_square(many_rows, n_components):
     assert peak_bytes(lambda: model.fit(X, y)) < gram + 4 * 8 * 2048**2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("n", "d", "n_components", "projection"),
     [
@@ -321,6 +326,7 @@ for model, X, n_components in cases:
 """
 
 
+@pytest.mark.nightly
 def test_the_limit_that_is_advised_holds_resident_memory():
     """What BLAS and compiled code take is in it, of which Python knows nothing."""
     if not os.access("/proc/self/clear_refs", os.W_OK):
@@ -374,6 +380,7 @@ for model, limit, exact in cases:
 """
 
 
+@pytest.mark.nightly
 def test_the_largest_fits_within_a_limit_hold_it():
     """Compiled code takes memory that Python does not count."""
     if not os.access("/proc/self/clear_refs", os.W_OK) or sys.platform != "linux":
@@ -385,6 +392,7 @@ def test_the_largest_fits_within_a_limit_hold_it():
     assert len(done.stdout.splitlines()) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("features", ["nystrom", "random"])
 @pytest.mark.parametrize(
     "model",
@@ -431,6 +439,7 @@ def test_rows_are_compared_in_little_memory(d, rng):
     assert peak_bytes(lambda: model.fit(X, X[:, 0])) < X.nbytes + 4 * MB
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cv", [None, "gcv", 3])
 def test_a_search_of_few_rows_needs_little(cv, rng):
     X = rng.normal(size=(30, 2))
@@ -578,6 +587,7 @@ def test_what_a_fit_took_is_free_when_it_ends(name, rng):
 # -- what free memory does not change ------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["arrays", "stream", "dask"])
 @pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
 def test_free_memory_changes_no_bit(cls, kind, monkeypatch):

@@ -41,6 +41,7 @@ def learned():
     return learner().fit(X, Y)
 
 
+@pytest.mark.nightly
 @parametrize_with_checks([learner(n_iterations=1, metric="diagonal")])
 def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():
@@ -78,6 +79,7 @@ def test_outer_products_are_those_of_finite_differences(kernel, n_components):
     np.testing.assert_allclose(diagonal, np.diagonal(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_features_approach_the_exact_kernel():
     """The error of G falls as 1/√D: to a fourth for 16 times the features."""
     kernel = rk.Gaussian(2.0)
@@ -101,6 +103,7 @@ def test_features_approach_the_exact_kernel():
 # -- what is learned --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_finds_the_columns_that_matter(learned):
     assert set(np.argsort(learned.feature_importances_)[-2:]) == {1, 3}
     assert learned.feature_importances_[[0, 2, 4]].max() < 0.02
@@ -121,6 +124,7 @@ def test_finds_the_columns_that_matter(learned):
     assert error < 0.1 * target.var()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", [None, 150])
 def test_finds_a_direction(n_components):
     direction = np.array([3.0, -2.0, 0.0, 1.0, 0.0]) / np.sqrt(14)
@@ -131,6 +135,7 @@ def test_finds_a_direction(n_components):
     assert abs(axes[0] @ direction) > np.cos(np.deg2rad(3))
 
 
+@pytest.mark.slow
 def test_labels():
     rows, labels = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[labels]
@@ -143,6 +148,7 @@ def test_labels():
     assert set(np.argsort(binary.feature_importances_)[-2:]) == {1, 3}
 
 
+@pytest.mark.slow
 def test_several_outputs():
     targets = np.stack([np.sin(2 * X[:, 1]), 1e6 * X[:, 3] ** 2], axis=1)
     metric = learner().fit(X, targets)
@@ -150,6 +156,7 @@ def test_several_outputs():
     assert metric.feature_importances_[[1, 3]].sum() > 0.95
 
 
+@pytest.mark.nightly
 def test_no_signal_keeps_the_identity():
     with pytest.warns(NoSignalWarning, match="leaves the columns unchanged"):
         metric = learner().fit(X, RNG.normal(size=len(X)))
@@ -162,6 +169,7 @@ def test_no_signal_keeps_the_identity():
         learner().fit(X, np.ones(len(X)))
 
 
+@pytest.mark.slow
 def test_heavy_tailed_losses_do_not_hide_a_signal():
     """A parabola without noise: a few rows at the ends hold most of the variance."""
     rows = np.random.default_rng(0).normal(size=(120, 3))
@@ -178,6 +186,7 @@ def test_skewed_noise_is_not_signal():
             learner().fit(rng.normal(size=(150, 3)), rng.lognormal(0, 1.5, size=150))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("labelled", [False, True])
 def test_columns_that_do_not_matter_have_no_importance(labelled):
     rng = np.random.default_rng(5)
@@ -192,6 +201,7 @@ def test_columns_that_do_not_matter_have_no_importance(labelled):
     assert (metric.feature_importances_[5:] == 0).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [load_iris, load_wine])
 def test_shuffled_copies_of_columns_have_no_importance(load):
     rows, labels = load(return_X_y=True)
@@ -205,6 +215,7 @@ def test_shuffled_copies_of_columns_have_no_importance(load):
 # -- rows of all kinds ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_scales_of_columns_do_not_matter(learned):
     scale = 2.0 ** np.array([-40, 3, 0, 12, 20])
     other = learner().fit(X * scale, Y * 8)
@@ -212,6 +223,7 @@ def test_scales_of_columns_do_not_matter(learned):
     assert np.array_equal(other.feature_importances_, learned.feature_importances_)
 
 
+@pytest.mark.nightly
 def test_weights_are_those_of_repeated_rows(learned):
     """Also that equal rows do not judge their own fit: errors stay the same."""
     weight = np.where(np.arange(240) < 200, 1.0, 0.0)
@@ -223,6 +235,7 @@ def test_weights_are_those_of_repeated_rows(learned):
         learner().fit(np.repeat(X[:120], 2, axis=0), np.repeat(noise, 2))
 
 
+@pytest.mark.slow
 def test_odd_tables():
     one_hot = np.eye(3)[RNG.integers(3, size=240)]
     rows = np.hstack([X, one_hot, np.full((240, 1), 7.0)])
@@ -235,6 +248,7 @@ def test_odd_tables():
     assert np.argmax(metric.feature_importances_) == 5
 
 
+@pytest.mark.slow
 def test_all_rows_make_the_metric_of_a_large_table():
     rows = RNG.normal(size=(12_000, 3))
     y = np.sin(3 * rows[:, 1])
@@ -266,6 +280,7 @@ def chunks(*arrays):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("labels", [None, np.int64, str])
 def test_streams_and_dask_collections_give_the_same_metric(labels):
     rng = np.random.default_rng(1)
@@ -294,6 +309,7 @@ def test_streams_and_dask_collections_give_the_same_metric(labels):
     np.testing.assert_allclose(streamed.components_, A, atol=1e-6 * abs(A).max())
 
 
+@pytest.mark.slow
 def test_a_pass_sees_blocks_only():
     """No array of all rows is made: blocks of 150 rows are never seen together."""
     seen = []
@@ -314,6 +330,7 @@ def test_a_pass_sees_blocks_only():
     assert max(seen) == 150
 
 
+@pytest.mark.nightly
 def test_tensors():
     torch = pytest.importorskip("torch")
     options = {"n_components": 60, "n_iterations": 1, "metric": "full"}
@@ -378,6 +395,7 @@ def test_exact_kernels_of_too_many_rows_are_refused(n_components):
         learner(n_components=n_components).fit(rows, rows[:, 0])
 
 
+@pytest.mark.slow
 def test_a_kernel_with_a_rule_for_its_lengthscale():
     metric = learner(kernel=rk.Gaussian("median"), alpha=1e-2, metric="diagonal")
     metric.fit(X, Y)
@@ -411,6 +429,7 @@ def test_odd_rows_and_targets_are_refused_by_name(rows, targets, message):
         learner().fit(rows, targets)
 
 
+@pytest.mark.slow
 def test_integers_of_dataframes_are_labels():
     plain = learner(n_iterations=1).fit(X, (Y > 0).astype(int))
     series = pd.Series((Y > 0).astype(int), dtype="Int64")

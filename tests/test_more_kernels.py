@@ -161,6 +161,7 @@ UNBIASED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNBIASED)
 def test_features_are_unbiased(name):
     """One map of many independent draws: 7 standard errors by the closed form."""
@@ -187,6 +188,7 @@ def test_pairs_of_opposite_draws_vary_less():
     np.testing.assert_allclose(products, products[:, :1] + 0 * products, rtol=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", [2, 5])
 def test_variance_of_opposite_draws(n_components):
     """The mean of 8,000 maps, and their variance, within 6 of its standard errors."""
@@ -231,6 +233,7 @@ def numerical(value, theta):
     return np.array([(value(theta + e) - value(theta - e)) / 2e-6 for e in steps])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNABLE)
 def test_gradient_of_exact_values(name):
     hyper = Hyperparameters(LEARNABLE[name])
@@ -243,6 +246,7 @@ def test_gradient_of_exact_values(name):
     np.testing.assert_allclose(out, expected, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_components", "fourier"),
     list(itertools.product(LEARNABLE, (40, 41), ("pair", "offset"))),
@@ -296,6 +300,7 @@ def test_reweighted_draws_are_features_of_the_new_kernel():
     assert abs(old(X) - new(X)).max() > 2 * bound
 
 
+@pytest.mark.nightly
 def test_process_learns_a_period():
     rng = np.random.default_rng(0)
     t = np.sort(rng.uniform(0, 12, size=(150, 1)), axis=0)

@@ -87,6 +87,7 @@ def failure_of(number):
     return "" if np.isin(classes, arguments[1]).all() else "unknown classes"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_fit_of_any_size_answers_or_says_why(part):
     failures = {}

@@ -95,6 +95,7 @@ REGRESSORS = {
 }
 
 
+@pytest.mark.slow
 @EVERY_DTYPE
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_regressors(name, dtype, diabetes, tmp_path):
@@ -284,6 +285,7 @@ def test_pipelines_of_skl2onnx(diabetes):
     )
 
 
+@pytest.mark.slow
 def test_learned_metric(diabetes, tmp_path):
     X, y = diabetes
     metric = rk.MetricLearner(n_components=50, n_iterations=1, random_state=0)
@@ -315,6 +317,7 @@ def table():
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", ["standard", "quantile"])
 def test_encoder_of_tables(numbers, table, tmp_path):
     encoder = rk.TabularEncoder(numbers).fit(table)
@@ -328,6 +331,7 @@ def test_encoder_of_tables(numbers, table, tmp_path):
     assert np.abs(result - expected).max() < 1e-8
 
 
+@pytest.mark.slow
 @EVERY_DTYPE
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.usefixtures("no_deadline")

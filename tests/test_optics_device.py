@@ -37,6 +37,7 @@ def ideal(n_components=D, **options):
 # -- the distribution of the counts ---------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_counts_are_intensities_of_the_matrix(X, projection):
     device = ideal(projection=projection)

@@ -20,6 +20,7 @@ ENCODERS = [
 ]
 
 
+@pytest.mark.slow
 @parametrize_with_checks(ENCODERS)
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -33,6 +34,7 @@ def tables(dtype=np.float64):
     )
 
 
+@pytest.mark.slow
 @given(tables())
 def test_every_encoder_gives_bits(X):
     for encoder in ENCODERS:

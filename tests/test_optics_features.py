@@ -77,6 +77,7 @@ def assert_kernel(Z, X, degree, bias, n_components, slack=0.0):
         assert np.any(np.abs(other(X.astype(float)) - exact)[apart] > 2 * bound[apart])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [0, 6])
 @pytest.mark.parametrize("degree", [1, 2, 2.5, 3, 4])
 def test_features_approximate_their_kernel(X, degree, bias):
@@ -392,6 +393,7 @@ def test_fit_from_stored_counts(rng, tmp_path):
 # -- lightonml ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_adapter_guards_and_scales(X):
     opu = FakeOPU(20_000)
     device = LightOnDevice(opu)
@@ -415,6 +417,7 @@ def test_adapter_guards_and_scales(X):
         LightOnDevice(SimulatedOPU(3))
 
 
+@pytest.mark.nightly
 def test_simulated_opu_of_lightonml(X):
     lightonml = pytest.importorskip(
         "lightonml", reason="lightonml is not installed (see LightOnDevice)"

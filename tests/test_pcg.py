@@ -153,6 +153,7 @@ def test_products_are_those_of_the_matrix(center, kept_bytes, rng):
     np.testing.assert_allclose(right, expected, rtol=1e-9, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 def test_eigenpairs_are_those_of_the_matrix_where_all_rows_are_sampled(center, weight):
@@ -179,6 +180,7 @@ def test_sampled_eigenvalues_are_scaled_to_all_rows():
     np.testing.assert_allclose(values[:4], np.linalg.eigvalsh(matrix)[:-5:-1], rtol=0.2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [np.float64, np.float32, sp.csr_array])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("n_components", [200, 900])
@@ -201,6 +203,7 @@ def test_ridge_is_that_of_cholesky(rows, fit_intercept, n_components, weight):
     assert np.abs(decisions[0] - decisions[1]).max() < tolerance
 
 
+@pytest.mark.slow
 def test_auto_iterates_where_the_direct_system_does_not_fit():
     rows, labels = np.vstack([X] * 6), np.tile(Y, 6)
     model = rk.KernelRidgeClassifier(

@@ -98,6 +98,7 @@ def test_kernels(name, path, data):
     assert repr(unresolved) == repr(KERNELS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_features_and_models_of_every_kernel(name, path, data):
     X, Y = data
@@ -112,6 +113,7 @@ def test_features_and_models_of_every_kernel(name, path, data):
     assert_same(features, round_trip(features, path), X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", PROJECTIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_projections(projection, dtype, path, rng):
@@ -123,6 +125,7 @@ def test_projections(projection, dtype, path, rng):
     assert_same(features, round_trip(features, path), X)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["dense", "float32", "sparse"])
 @pytest.mark.parametrize(
     "options",
@@ -292,6 +295,7 @@ def test_file_holds_weights_and_seed_not_the_projection(path, rng):
         assert weights < path.stat().st_size < 2 * weights + 8_000
 
 
+@pytest.mark.slow
 def test_weights_are_stored_once(tmp_path, rng):
     X = rng.normal(size=(40, 2))
     model = rk.KernelRidgeRegressor(n_components=20_000, solver=PCG(), random_state=0)
@@ -489,6 +493,7 @@ def test_truncated_files(saved, path):
             rk.load(path)
 
 
+@pytest.mark.slow
 def test_files_with_a_wrong_byte(saved, path):
     """Refused, or, where the byte does not matter, read as it was."""
     refused = 0

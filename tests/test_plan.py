@@ -75,6 +75,7 @@ def assert_same(Z, expected, projection):
         np.testing.assert_allclose(Z, expected, rtol=rounding, atol=rounding * scale)
 
 
+@pytest.mark.nightly
 @EVERY_PLAN
 def test_ranges_of_columns(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
@@ -89,6 +90,7 @@ def test_ranges_of_columns(name, fourier, centered, projection):
     assert_same(evaluate(plan, ROWS, slice(-3, None)), whole[:, -3:], projection)
 
 
+@pytest.mark.nightly
 @EVERY_PLAN
 def test_blocks_of_rows_and_their_order(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
@@ -100,6 +102,7 @@ def test_blocks_of_rows_and_their_order(name, fourier, centered, projection):
     assert_same(evaluate(plan, ROWS[order]), whole[order], projection)
 
 
+@pytest.mark.slow
 @EVERY_PLAN
 def test_sparse_rows(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
@@ -108,6 +111,7 @@ def test_sparse_rows(name, fourier, centered, projection):
     np.testing.assert_allclose(Z, evaluate(plan, ROWS), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.nightly
 @EVERY_PLAN
 def test_float32(name, fourier, centered, projection):
     """The same features to the rounding of float32, kept as float32."""
@@ -122,6 +126,7 @@ def test_float32(name, fourier, centered, projection):
     np.testing.assert_allclose(Z, expected, atol=3e-5 * scale)
 
 
+@pytest.mark.slow
 @EVERY_PLAN
 def test_pickling(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
@@ -148,6 +153,7 @@ def test_out(name, fourier, centered, projection):
     assert_same(some, expected[:, 3:8], projection)
 
 
+@pytest.mark.slow
 @EVERY_PLAN
 def test_a_seed_names_the_features(name, fourier, centered, projection):
     one = evaluate(make(name, fourier, centered, projection), ROWS)
@@ -158,6 +164,7 @@ def test_a_seed_names_the_features(name, fourier, centered, projection):
     assert random.mean() > 0.8
 
 
+@pytest.mark.slow
 @EVERY_PLAN
 def test_read_only_rows_and_no_rows(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
@@ -168,6 +175,7 @@ def test_read_only_rows_and_no_rows(name, fourier, centered, projection):
     assert evaluate(plan, ROWS[:0]).shape == (0, D)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", ["dense", "structured"])
 def test_many_rows_and_columns_join(projection):
     """More than one tile of rows, and of draws."""
@@ -247,6 +255,7 @@ def test_a_dot_product_takes_no_more_than_its_columns():
     assert widths(rk.Linear() * rk.Linear(), 50) == [50]
 
 
+@pytest.mark.nightly
 @given(
     weights=st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6),
     linear=st.booleans(),

@@ -108,6 +108,7 @@ def test_axes_say_what_they_show():
     assert axes.get_yticklabels()[0].get_text().endswith("%")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(10,), (100, 110, 120, 1000), tuple(2**k for k in range(3, 18))]
 )
@@ -141,6 +142,7 @@ def test_no_records_is_an_error():
         plot_compare([])
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_and_leave_pyplot_alone(tmp_path):
     import matplotlib._pylab_helpers as managers
 

@@ -60,6 +60,7 @@ def test_the_table_is_complete():
         assert set(cells) == set(PROJECTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "projection", "cell"), CELLS)
 def test_the_table_is_true(kernel, projection, cell, rng):
     width = 70
@@ -133,6 +134,7 @@ def test_streamed_has_the_entries_of_dense(kernel, dtype, rng):
     assert np.abs(dense - streamed).max() <= tolerance * np.abs(dense).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "projection"),
     [

@@ -94,6 +94,7 @@ def test_every_folder_is_listed():
     assert folders <= set(RECORDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_commands_are_understood(record):
     group, name, *words = shlex.split(record.command)
@@ -126,6 +127,7 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path):
             record.arguments(None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_records_can_be_drawn_and_contain_no_paths(record):
     if record.results is None:

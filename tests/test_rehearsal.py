@@ -58,6 +58,7 @@ def test_every_step_is_right_or_named(rehearsal, case):
     _measure(rehearsal, case)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "case",
     [case for case in CASES if case["stage"] == "estimator"],
@@ -105,6 +106,7 @@ def test_narrow_intervals_fail(rng):
         covers(y, 0.8 * ends, 0.9)
 
 
+@pytest.mark.nightly
 def test_a_stage_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
     psutil = pytest.importorskip("psutil")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
@@ -117,6 +119,7 @@ def test_a_stage_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="limits processes of Linux")
 def test_a_stage_is_ended_by_its_processor_time(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)

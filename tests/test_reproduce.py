@@ -80,6 +80,7 @@ EVERY = (*EXPERIMENTS, *BENCHMARKS)
 # -- every experiment ---------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OPTICAL)
 def test_results_have_their_documented_keys(name, quick):
     results = quick(name)
@@ -90,6 +91,7 @@ def test_results_have_their_documented_keys(name, quick):
     assert json.loads(json.dumps(results, allow_nan=False)) == results
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", EVERY)
 def test_every_experiment_prints_and_draws(name, quick):
     experiment, results = load(name), quick(name)
@@ -101,6 +103,7 @@ def test_every_experiment_prints_and_draws(name, quick):
     assert figures and all(figure.axes for figure in figures.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", EVERY)
 def test_progress_ends_at_its_total(name, smoke):
     calls = smoke(name)[1]
@@ -110,6 +113,7 @@ def test_progress_ends_at_its_total(name, smoke):
     assert counted == sorted(counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_options_are_documented(name):
     options = load(name).Options
@@ -118,6 +122,7 @@ def test_options_are_documented(name):
         assert each.metadata["text"].endswith((".", "?"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_results_say_where_they_come_from(name, quick):
     results = quick(name)
@@ -179,6 +184,7 @@ def test_an_unknown_published_table_is_named():
 # -- data ---------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_bits_are_those_above_ten(data_dir):
     images = load_binary_images("mnist", data_dir)
     raw = rk.datasets.load_dataset("mnist", data_dir=data_dir)
@@ -515,6 +521,7 @@ def test_exact_rows_must_not_be_negative():
         optical_ridge.Options(exact_rows=-1)
 
 
+@pytest.mark.slow
 def test_what_exceeds_the_memory_is_skipped():
     options = optical_ridge.Options(quick=True, n_components=(20,), memory_limit="2MB")
     results = optical_ridge.OpticalRidge.run(options)
@@ -634,6 +641,7 @@ def test_darker_and_coarser_counts_cost_accuracy(quick):
 # -- convergence --------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("degree", [1, 2])
 def test_errors_follow_the_variance_formula(degree):
     """The ratio to it, whose standard deviation over seeds is some 3 %, is 1."""
@@ -775,6 +783,7 @@ def run_command(monkeypatch, *arguments):
     return ended.value.code
 
 
+@pytest.mark.nightly
 def test_the_command_writes_and_prints(monkeypatch, tmp_path, capsys):
     code = run_command(
         *(monkeypatch, "projection-cost", "--quick", "--n-components", "50,100"),
@@ -791,6 +800,7 @@ def test_the_command_writes_and_prints(monkeypatch, tmp_path, capsys):
     assert "results.json" in printed
 
 
+@pytest.mark.slow
 def test_help_names_every_experiment(monkeypatch, capsys):
     assert run_command(monkeypatch, "--help") == 0
     printed = capsys.readouterr().out

@@ -81,6 +81,7 @@ def small():
 # -- results ------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OWN)
 def test_results_have_their_documented_keys(name, small):
     results = small(name)
@@ -91,6 +92,7 @@ def test_results_have_their_documented_keys(name, small):
         assert results["dataset"]["name"] == "digits"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OWN)
 def test_tables_and_figures_are_of_the_results(name, small):
     experiment, results = load(name), small(name)
@@ -101,6 +103,7 @@ def test_tables_and_figures_are_of_the_results(name, small):
     assert len(experiment.figure(results).axes) == expected
 
 
+@pytest.mark.nightly
 def test_command_writes_its_results(monkeypatch, tmp_path, capsys):
     from randkern.cli import main
 
@@ -221,6 +224,7 @@ def test_functions_err_as_their_gram_matrix_does():
     assert result == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_bounds_hold_and_grow_with_c(small):
     records = small("compositional-bounds")["records"]
     entries = [r for r in records if r["measure"] == "entry"]
@@ -301,6 +305,7 @@ def test_bad_options_of_accuracy(options, message):
 # -- compositional-structure --------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_every_part_is_measured(small):
     records = small("compositional-structure")["records"]
     parts = {(r["measure"], r["curve"], r["n_components"]) for r in records}
@@ -504,6 +509,7 @@ def test_bad_options_of_structure(options, message):
 # -- compositional-cost -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_costs_are_of_what_they_say(small):
     records = small("compositional-cost")["records"]
     by_measure = {}
@@ -547,6 +553,7 @@ def test_bad_options_of_cost(options, message):
 # -- compositional-tables -----------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_every_method_meets_every_table(small):
     results = small("compositional-tables")
     parts = {(r["data"], r["method"], r["n_components"]) for r in results["records"]}

@@ -52,6 +52,7 @@ def of(results, measure):
 # -- kitchen-sinks-gp ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_processes_have_their_documented_keys(processes):
     own = {"curves", "n_components", "exponents", "conventions", "difference"}
     own |= {"learned"}
@@ -149,6 +150,7 @@ def test_bad_options_are_named(option, value):
         fourier_svm.Options(quick=True, **{option: value})
 
 
+@pytest.mark.slow
 def test_legends_name_the_curves(machines, processes):
     figure = fourier_svm.FourierSVM.figure(machines)
     names = {text.get_text() for text in figure.legends[0].get_texts()}
@@ -248,6 +250,7 @@ def test_offset_features_solve_the_primal_of_the_slides():
     assert result + 0.5 / margin**2 == pytest.approx(expected, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_rows_of_svc_may_be_limited():
     options = fourier_svm.Options(quick=True, rows=(100, 200), peer_rows=100)
     results = fourier_svm.FourierSVM.run(options)

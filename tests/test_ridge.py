@@ -65,6 +65,7 @@ def assert_close(actual, expected, tolerance=1e-6):
 # -- random features and scikit-learn's Ridge -------------------------------------
 
 
+@pytest.mark.nightly
 @EVERY_KERNEL
 @pytest.mark.parametrize("n_components", [13, 61], ids=["primal", "dual"])
 @INTERCEPT
@@ -98,6 +99,7 @@ def test_equals_features_and_ridge(data, kernel, n_components, fit_intercept, we
         assert model.solution_.outcome is Outcome.SUCCESS
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 def test_float32_is_close(data, kernel):
     X, Y, weights, X_test = data
@@ -115,6 +117,7 @@ def test_float32_is_close(data, kernel):
 # -- the exact kernel and scikit-learn's KernelRidge ------------------------------
 
 
+@pytest.mark.slow
 @EVERY_KERNEL
 @WEIGHTED
 def test_exact_equals_kernel_ridge(data, kernel, weighted):
@@ -253,6 +256,7 @@ def as_dict(class_weight, y, sample_weight):
     return dict(zip(classes, numbers, strict=True))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("classes", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS.values(), ids=CLASS_WEIGHTS)
 @pytest.mark.parametrize("n_components", [13, 61])

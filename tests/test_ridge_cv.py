@@ -53,6 +53,7 @@ INTERCEPT = pytest.mark.parametrize(
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights"])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([rk.KernelRidgeClassifierCV()])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
@@ -95,6 +96,7 @@ class Recorder:
 # -- leave-one-out ----------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @INTERCEPT
 @WEIGHTED
@@ -126,6 +128,7 @@ def test_leave_one_out_is_the_loop_of_fits(data, n_components, fit_intercept, we
     np.testing.assert_array_equal(np.argsort(ranks), np.argsort(scores)[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [11, 41], ids=["primal", "dual"])
 @INTERCEPT
 @WEIGHTED
@@ -270,6 +273,7 @@ CV = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cv", CV.values(), ids=CV)
 @SYSTEMS
 def test_folds_equal_grid_search(data, cv, n_components):
@@ -357,6 +361,7 @@ def test_a_held_out_row_that_outweighs_all_others_leaves_no_trace(data, heavy, k
             assert apart <= 1e-13 * np.abs(there).max(), (name, 5 in test)
 
 
+@pytest.mark.nightly
 def test_scores_of_a_classifier(data):
     X, Y, _, _ = data
     y = np.where(Y[:, 1] > 0, "yes", "no")
@@ -390,6 +395,7 @@ def test_scores_of_a_classifier(data):
 # -- the fitted model -------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @WEIGHTED
 @pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
@@ -492,6 +498,7 @@ def test_rounding_errors_are_not_amplified_at_tiny_penalties(n, dtype, rng):
         assert abs(found - expected).max() < 0.15 * abs(expected).max()
 
 
+@pytest.mark.slow
 @given(st.integers(-98, 98), st.sampled_from([11, 41, None]), st.booleans())
 def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     rng = np.random.default_rng(0)
@@ -508,6 +515,7 @@ def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     assert model.alpha_ == best * factor
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("cv", [None, 3], ids=repr)
 def test_the_default_kernel_is_that_of_the_best_lengthscale(data, n_components, cv):

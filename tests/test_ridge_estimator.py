@@ -112,6 +112,7 @@ def test_pickle(cls, rows, n_components):
         np.testing.assert_array_equal(outputs(again, X), outputs(model, X))
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 @SYSTEMS
 @pytest.mark.parametrize(
@@ -140,6 +141,7 @@ def test_skops(cls, rows, n_components, kernel):
     assert repr(again) == repr(model)
 
 
+@pytest.mark.slow
 def test_grid_search_over_the_kernel():
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(
@@ -225,6 +227,7 @@ MIXED = rk.Gaussian(1.0, columns=["size", "count"]) * rk.Categorical(
 ) + rk.Categorical(columns=["kind", "flag"])
 
 
+@pytest.mark.slow
 @SYSTEMS
 def test_mixed_tables(n_components):
     frame, y = table()
@@ -291,6 +294,7 @@ def test_tables_that_do_not_match():
         model.set_params(kernel=None).fit(frame[["size"]].mask(frame["size"] > 1), y)
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 @SYSTEMS
 def test_sparse_rows(cls, rows, n_components):

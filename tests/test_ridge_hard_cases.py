@@ -109,6 +109,7 @@ def test_float32_rows_keep_large_targets(rows, n_components):
         assert error < 1e-4 + 1e-15 * offset, f"offset {offset}"
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("factor", [1e-90, 1e-30, 1e30, 1e90])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -129,6 +130,7 @@ def test_scale_of_the_targets(rows, n_components, factor, dtype, fit_intercept):
     assert model.solution_.residual < 1e-9
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("factor", [1e-29, 1e-9, 1e9, 1e29])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -146,6 +148,7 @@ def test_scale_of_the_weights(rows, n_components, factor, dtype):
 # -- huge and tiny rows -----------------------------------------------------------
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @pytest.mark.parametrize("factor", [1e-150, 1e-30, 1e30, 1e150])
 @pytest.mark.parametrize(
@@ -266,6 +269,7 @@ def test_least_squares_on_dependent_columns(rng, fit_intercept):
     np.testing.assert_allclose(model.predict(twice), expected, atol=1e-8)
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["origin", "intercept"])
 @pytest.mark.parametrize("alpha", [0.0, 1e-15, 1e-12, 1e-9, 1.0])
@@ -355,6 +359,7 @@ def test_one_feature(rows):
 # -- many features reach the exact kernel -----------------------------------------
 
 
+@pytest.mark.slow
 def test_error_on_digits_approaches_the_exact_kernel():
     """Error falls with D, to within 1 % of the exact kernel's."""
     X, y = load_digits(return_X_y=True)
@@ -380,6 +385,7 @@ def test_error_on_digits_approaches_the_exact_kernel():
     assert abs(errors[-1] - exact) < 0.01
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "kernel",
     [

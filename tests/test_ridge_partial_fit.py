@@ -50,6 +50,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", PARTS.values(), ids=PARTS)
 @settings(max_examples=8)
 @given(
@@ -297,6 +298,7 @@ def test_rows_in_any_order(data, rng):
         assert_close(shuffled, expected, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n_components", [20, 700, None], ids=["primal", "dual", "exact"]
 )

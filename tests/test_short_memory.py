@@ -44,6 +44,7 @@ def test_smaller_blocks_give_the_same_weights(table):
         np.testing.assert_allclose(narrow.coef_, wide.coef_, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @EVERY_SOLVER
 @pytest.mark.parametrize("limit", [2.5e6, 4e6, 12e6])
 def test_a_fit_stays_within_a_short_limit(solver, limit, table):
@@ -73,6 +74,7 @@ def followed(message, estimator):
     yield estimator.__class__(**estimator.get_params(deep=False) | limit)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", ["dense", "structured", "orthogonal"])
 @pytest.mark.parametrize("n_components", [3, 300, 2000])
 @EVERY_SOLVER

@@ -44,6 +44,7 @@ def measured(kernel, n_components, fourier, seeds):
     return math.sqrt(np.mean(squares) / np.sum(off_diagonal(exact) ** 2))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_promise_holds(name, fourier):
@@ -54,6 +55,7 @@ def test_the_promise_holds(name, fourier):
     assert error == pytest.approx(target, rel=0.15)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["gaussian", "long", "optical-2-bias", "sum"])
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize("target", [0.9, 0.3, 0.11])
@@ -162,6 +164,7 @@ def test_hoeffding_formula():
         assert offsets == math.ceil(4 * q)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize("kernel", [rk.Gaussian(1.5), rk.Laplacian(4.0)])
 def test_hoeffding_bounds_the_failures(kernel, fourier):

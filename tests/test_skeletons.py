@@ -39,6 +39,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("rho", [-0.6, 0.3, 0.9])
 def test_dual_is_a_gaussian_expectation(name, rho):
@@ -103,6 +104,7 @@ def test_relu_coefficients_and_tail():
     assert sk.Step().degree_distribution().omitted == pytest.approx(2.5e-3, rel=0.03)
 
 
+@pytest.mark.nightly
 @EVERY_ACTIVATION
 @pytest.mark.parametrize("conditional", [False, True])
 def test_degrees_have_their_distribution(name, conditional):
@@ -530,6 +532,7 @@ def test_repr_of_a_large_free_graph():
     assert "depth 1" in shown
 
 
+@pytest.mark.nightly
 def test_plot():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
@@ -578,6 +581,7 @@ def test_exponential_is_gaussian_of_the_embedded_points(a):
     np.testing.assert_allclose(kernel, gaussian, atol=1e-13)
 
 
+@pytest.mark.nightly
 @EVERY_BASE
 @pytest.mark.parametrize("activation", ["relu", "erf", "optical-2.5"])
 def test_slow_recursion(name, activation):
@@ -660,6 +664,7 @@ def test_free_graph_with_shared_nodes_and_mixed_bases():
     assert skeleton.columns_of_numbers() == [0, 1, 3]
 
 
+@pytest.mark.slow
 def test_relu_to_the_last_digits():
     """Against fifty digits, near ±1, 0 and where its two forms of arccos meet."""
     mpmath = pytest.importorskip("mpmath")
@@ -691,6 +696,7 @@ def test_tiles_join(n_rows):
     np.testing.assert_allclose(kernel(X, X[-3:]), gram[:, -3:], atol=1e-14)
 
 
+@pytest.mark.slow
 def test_blocks_join(monkeypatch):
     """Rows in blocks of one tile, symmetric or not, and inputs of two kinds."""
     import randkern.skeletons.recursion as recursion
@@ -757,6 +763,7 @@ def test_rows_of_another_width():
         skeleton.kernel([[np.inf, 0, 0]])
 
 
+@pytest.mark.nightly
 @given(
     st.integers(1, 4),
     st.lists(st.sampled_from(sorted(ACTIVATIONS)), min_size=1, max_size=3),

@@ -101,6 +101,7 @@ def check_all(n, k, width, dtype, rng, pitch=None):
     check_gram(Z, factors, V, rng)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("k", range(1, 24))
 def test_any_number_of_targets(dtype, k, rng):
@@ -115,6 +116,7 @@ def test_any_number_of_rows(dtype, n, k, rng, running):
         check_all(n, k, 128, dtype, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("width", [64, 512, 576, 1984, 2048, 2112, 2176, 4160])
 def test_any_width(dtype, width, rng, running):
@@ -169,6 +171,7 @@ def test_long_sums_of_single_precision_lose_little(rng):
 # Quantisation.
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("D", [1, 63, 64, 700])

@@ -91,6 +91,7 @@ def excess_of(model, X, y, weight):
 
 
 # The worst of the rule before, and others.
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(60))
 def test_a_fit_is_as_good_as_it_says(seed):
     model, X, y, weight, caught = adverse_fit(seed)
@@ -100,6 +101,7 @@ def test_a_fit_is_as_good_as_it_says(seed):
         assert excess_of(model, X, y, weight) <= 0.021
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [80, None])
 @pytest.mark.parametrize("tol", [None, 1e-3, 1e-6])
 @pytest.mark.parametrize("heavy", [1, 5])
@@ -155,6 +157,7 @@ def rows_of(kind, X, y, weight):
     return X, y, weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "solver", "n_components"),
     [

@@ -46,6 +46,7 @@ def outputs(model, X):
     return out.toarray() if sp.issparse(out) else out
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_entries_that_repeat_add_up(model, dtype, rng):

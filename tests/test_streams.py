@@ -67,6 +67,7 @@ def fit_both(model, X, y, weight=None, sizes=SIZES["uneven"]):
 SOLVERS = {"cholesky": ("cholesky", 1e-10), "pcg": (PCG(tol=1e-9), 1e-5)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
@@ -82,6 +83,7 @@ def test_the_regressor_is_that_of_arrays(
     assert_alike(*fit_both(model, *table, weight, SIZES[sizes]), tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
     "class_weight", [None, {"b": 4.0, "c": 0.5}, "balanced"], ids=str
@@ -448,6 +450,7 @@ def test_no_limit_is_reached_by_more_rows(monkeypatch):
     model.fit(rk.RowBlocks(make))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
     """Rows that a sample leaves out are let go, also where none has weight."""
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
@@ -526,6 +529,7 @@ def test_scores_of_a_buffer_that_is_filled_anew(rng):
     assert model.score(rk.RowBlocks(blocks)) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 @pytest.mark.parametrize("scale", [2.0**-300, 2.0**300])

@@ -142,6 +142,7 @@ def test_the_library_does_not_import_the_lab(path):
     assert not found, f"randkern_lab stands above the library: {found}"
 
 
+@pytest.mark.slow
 @EVERY_FILE
 def test_imports_only_from_lower_floors(path):
     room = room_of(path)
@@ -183,6 +184,7 @@ def own_imports(path: Path) -> Iterator[tuple[int, str, str | None]]:
             yield line, module, attribute
 
 
+@pytest.mark.slow
 def test_no_circles_between_files():
     """Imports inside functions count, and those for type checkers."""
     needs = {
@@ -196,6 +198,7 @@ def test_no_circles_between_files():
         pytest.fail(" -> ".join(error.args[1]))
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_no_underscore_names_of_other_files(path):
     if room_of(path) == "cli":
@@ -208,6 +211,7 @@ def test_no_underscore_names_of_other_files(path):
     assert not found, f"make what other files use public: {found}"
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_imports_stand_at_the_top(path):
     """But those of optional dependencies, and of the one dispatch between backends."""
@@ -225,6 +229,7 @@ def test_imports_stand_at_the_top(path):
     assert not found, f"import at the top: {found}"
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_frameworks_stay_in_the_backend(path):
     if room_of(path) in {"backend", "lab", "torch"}:
@@ -237,6 +242,7 @@ def test_frameworks_stay_in_the_backend(path):
     assert not found, f"only backend/ knows Numba and PyTorch; {sorted(found)}"
 
 
+@pytest.mark.nightly
 @OF_BOTH
 def test_extras_are_imported_on_use(path):
     inside = {
@@ -288,6 +294,7 @@ def test_no_other_file_knows_a_kernel(name):
     assert users == {"randkern.kernels"}
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_name_says_the_content(path):
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -295,6 +302,7 @@ def test_name_says_the_content(path):
     assert not vague & {part.strip("_") for part in parts}
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_no_bare_except(path):
     lines = [
@@ -305,6 +313,7 @@ def test_no_bare_except(path):
     assert not lines, f"bare except in lines {lines}"
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_no_print_outside_the_command_line(path):
     if room_of(path) == "cli":
@@ -319,6 +328,7 @@ def test_no_print_outside_the_command_line(path):
     assert not lines, f"print in lines {lines}"
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_no_mutable_defaults(path):
     mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -335,6 +345,7 @@ def test_no_mutable_defaults(path):
     assert not found, f"mutable defaults: {found}"
 
 
+@pytest.mark.slow
 @OF_BOTH
 def test_no_global_statement(path):
     lines = [n.lineno for n in ast.walk(TREES[path]) if isinstance(n, ast.Global)]

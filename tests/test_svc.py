@@ -56,6 +56,7 @@ def objective(w, Z, signs, upper):
 # -- soft margins ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("C", "classes"), [(0.01, 3), (1.0, 3), (100.0, 2)])
 def test_soft_margin_is_liblinears(C, classes, data):
     X, y, new = data

@@ -18,6 +18,7 @@ EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["svc", "logistic"])
 LIMITS = pytest.mark.parametrize("n_components", [20, None], ids=["features", "exact"])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([rk.KernelLogistic()])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
@@ -36,6 +37,7 @@ def rows(rng):
     return X, (X[:, 0] + X[:, 1] ** 2 > 1).astype(int) + (X[:, 2] > 1)
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 @LIMITS
 def test_copies_and_files(cls, n_components, rows, tmp_path):
@@ -56,6 +58,7 @@ def test_copies_and_files(cls, n_components, rows, tmp_path):
         np.testing.assert_array_equal(again.decision_function(X), expected)
 
 
+@pytest.mark.slow
 @EVERY_MODEL
 def test_pipelines_and_searches(cls, rows):
     X, y = rows

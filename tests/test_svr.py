@@ -13,6 +13,7 @@ from randkern.exceptions import MemoryLimitError
 KERNEL = rk.Gaussian(1.5)
 
 
+@pytest.mark.slow
 @parametrize_with_checks([rk.KernelSVR(), rk.KernelSVR(n_components=None)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

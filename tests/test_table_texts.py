@@ -48,6 +48,7 @@ def fitted():
     return rk.TabularRegressor(time_limit=5, random_state=0).fit(TABLE, TARGET)
 
 
+@pytest.mark.slow
 def test_texts_are_predicted_as_well_as_by_a_linear_model(fitted):
     other = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), Ridge())
     other.fit(TABLE["note"], TARGET)
@@ -59,12 +60,14 @@ def test_texts_are_predicted_as_well_as_by_a_linear_model(fitted):
     assert fitted.feature_importances_[1] > 0.8
 
 
+@pytest.mark.slow
 def test_intervals_cover_texts(fitted):
     low, high = fitted.predict_interval(NEW, coverage=0.9).T
     covered = np.mean((low <= TRUTH) & (TRUTH <= high))
     assert abs(covered - 0.9) < 4 * np.sqrt(0.9 * 0.1 * 2 / N)
 
 
+@pytest.mark.nightly
 def test_classes_of_texts():
     labels, truth = (
         np.where(TARGET > 0, "up", "down"),
@@ -112,11 +115,13 @@ def test_which_columns_are_texts(kind):
     assert text_columns(other) == []
 
 
+@pytest.mark.slow
 def test_texts_of_polars_are_those_of_pandas(fitted):
     found = fitted.predict(pl.from_pandas(NEW))
     np.testing.assert_array_equal(found, fitted.predict(NEW))
 
 
+@pytest.mark.slow
 def test_missing_and_unknown_texts(fitted):
     table = NEW[:3].assign(note=[None, "", "never seen before"])
     predicted = fitted.predict(table.assign(x=0.0))
@@ -124,6 +129,7 @@ def test_missing_and_unknown_texts(fitted):
     assert np.ptp(predicted) < 1e-6
 
 
+@pytest.mark.slow
 def test_code_of_a_model_of_texts(fitted):
     names = {"X": TABLE, "y": TARGET}
     exec(fitted.model_.explain(), names)
@@ -132,6 +138,7 @@ def test_code_of_a_model_of_texts(fitted):
     np.testing.assert_allclose(found, fitted.predict(NEW), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_models_of_texts_have_no_other_form(fitted, tmp_path):
     pytest.importorskip("skl2onnx")
     with pytest.raises(ValueError, match="free text .'note'."):
@@ -143,6 +150,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
+@pytest.mark.nightly
 def test_texts_on_the_command_line(tmp_path):
     TABLE.assign(y=TARGET).to_csv(tmp_path / "table.csv", index=False)
     NEW.to_csv(tmp_path / "new.csv", index=False)
@@ -188,6 +196,7 @@ def logged(request):
     return model.fit(X, PRICE), plain.fit(X, function(PRICE)), inverse
 
 
+@pytest.mark.slow
 def test_predictions_and_intervals_of_logarithms(logged):
     model, plain, inverse = logged
     new = np.random.default_rng(4).normal(size=(50, 2))
@@ -197,6 +206,7 @@ def test_predictions_and_intervals_of_logarithms(logged):
     )
 
 
+@pytest.mark.slow
 def test_code_of_a_model_of_logarithms(logged):
     names = {"X": X, "y": PRICE}
     exec(logged[0].model_.explain(), names)
@@ -204,12 +214,14 @@ def test_code_of_a_model_of_logarithms(logged):
     np.testing.assert_allclose(names["model"].predict(X), logged[0].predict(X), 1e-6)
 
 
+@pytest.mark.slow
 def test_saved_models_of_logarithms(logged, tmp_path):
     rk.save(logged[0], tmp_path / "model.skops")
     found = rk.load(tmp_path / "model.skops").predict_interval(X)
     np.testing.assert_array_equal(found, logged[0].predict_interval(X))
 
 
+@pytest.mark.slow
 def test_logarithms_in_other_forms(logged, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("skl2onnx")
@@ -252,6 +264,7 @@ def test_targets_without_logarithm(name, y, message):
         rk.TabularRegressor(time_limit=1, target_transform=name).fit(X, y)
 
 
+@pytest.mark.nightly
 def test_logarithms_on_the_command_line(tmp_path):
     table = pd.DataFrame(X, columns=["a", "b"])
     table.assign(price=PRICE, sold=PRICE > 1).to_csv(tmp_path / "t.csv", index=False)

@@ -103,6 +103,7 @@ def plan_search(monkeypatch, **changed):
     monkeypatch.setattr(search, "PLAN", replace(search.PLAN, **changed))
 
 
+@pytest.mark.nightly
 @parametrize_with_checks(
     [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
 )
@@ -410,6 +411,7 @@ def run(code, X, y):
     return names["model"]
 
 
+@pytest.mark.slow
 def test_explained_code_makes_the_same_model(fitted):
     again = run(fitted.model_.explain(), TABLE, TARGET)
     np.testing.assert_allclose(again.predict(TABLE), fitted.predict(TABLE), rtol=1e-6)
@@ -450,6 +452,7 @@ def test_explained_code_of_fits_in_single_precision(targets, n_members):
     np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_explained_code_of_a_classifier(fitted_classifier):
     again = run(fitted_classifier.model_.explain(), TABLE, LABELS)
     expected = fitted_classifier.predict(TABLE)
@@ -460,6 +463,7 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["iterate", "features", "cells", "factorise"])
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows(monkeypatch, how):
@@ -520,6 +524,7 @@ def rotated(n, seed=0):
     return X, (value + 0.05 * rng.normal(size=n)).to_numpy()
 
 
+@pytest.mark.nightly
 def test_unused_columns_have_no_importance():
     rng = np.random.default_rng(8)
     X = rng.normal(size=(400, 6))
@@ -552,6 +557,7 @@ def test_few_noisy_targets_hardly_overfit_shuffled_columns():
     assert max(shares) < 0.1
 
 
+@pytest.mark.nightly
 def test_probabilities_are_calibrated(monkeypatch):
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
@@ -567,6 +573,7 @@ def test_probabilities_are_calibrated(monkeypatch):
     assert excess.mean() < 0.05
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_cv_plus(monkeypatch):
     """Of all fits without a fold, by hand, as in Barber et al. 2021."""
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.25)
@@ -606,6 +613,7 @@ def test_intervals_are_those_of_cv_plus(monkeypatch):
         fit.predict_interval(new, 90)
 
 
+@pytest.mark.slow
 def test_intervals_cover():
     """900 new rows: 5 standard errors around 90 %, and 3 points for the fit."""
     rng = np.random.default_rng(4)
@@ -616,6 +624,7 @@ def test_intervals_cover():
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900) + 0.03
 
 
+@pytest.mark.slow
 def test_intervals_of_many_rows_cover(monkeypatch):
     """As above, with residuals of 250 rows left out of 700 one at a time."""
     monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 100)
@@ -632,6 +641,7 @@ def test_intervals_of_many_rows_cover(monkeypatch):
 # -- weights, several targets, seconds -----------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_rows_of_weight_zero_are_ignored(make):
     y = TARGET if make is regressor else LABELS
@@ -697,6 +707,7 @@ def test_weights_whose_inverse_overflows_are_zero(make):
     assert np.array_equal(fit.predict(TABLE), again.predict(TABLE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_copies_of_rows_add_no_evidence(make):
     """A row that is left out beside its copies is predicted however noisy it is."""
@@ -732,6 +743,7 @@ def test_equal_rows_of_different_targets_are_not_copies():
     assert weight[order].tolist() == [190.0, 590.0, 990.0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_say_which_rows_count(make):
     """Two distributions in one table: the fit follows that of the heavy rows."""
@@ -750,6 +762,7 @@ def test_weights_say_which_rows_count(make):
         assert np.average(P.max(axis=1)) > 0.9
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["one", "many", "labels"])
 @pytest.mark.filterwarnings("ignore")
 def test_explained_code_of_weighted_rows(monkeypatch, kind):
@@ -776,6 +789,7 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
         np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_several_targets():
     Y = np.column_stack([TARGET, -100 * TARGET, np.cos(TABLE["size"] / 60)])
     fit = regressor(time_limit=3).fit(TABLE, Y)
@@ -789,6 +803,7 @@ def test_several_targets():
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [regressor, classifier])
 @pytest.mark.parametrize("n", [2600, 6000])
 def test_time_limits_hold(make, n, monkeypatch):
@@ -868,6 +883,7 @@ def test_inspection(fitted):
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["fitted", "fitted_classifier"])
 def test_round_trips(kind, request, tmp_path):
     fit = request.getfixturevalue(kind)
@@ -881,6 +897,7 @@ def test_round_trips(kind, request, tmp_path):
     assert not hasattr(fresh, "model_")
 
 
+@pytest.mark.slow
 def test_same_seeds_give_the_same_model(fitted):
     """With time enough that the clock decides nothing."""
     fits = [regressor(time_limit=200).fit(TABLE[:60], TARGET[:60]) for _ in range(2)]
@@ -908,6 +925,7 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     assert seen == {expected}
 
 
+@pytest.mark.slow
 def test_short_time_limits_hold():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(1500, 30))
@@ -953,6 +971,7 @@ def test_labels_of_one_class():
         classifier().fit(TABLE, ["a"] * N)
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_changes_nothing():
     fit = regressor(time_limit=0.5).fit(TABLE, TARGET)
     before = fit.predict(TABLE)
@@ -1002,6 +1021,7 @@ def test_callbacks_receive_trials_and_stop_the_search(monkeypatch):
     assert len(fit.leaderboard_) <= 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_an_interrupted_fit_changes_nothing(make, monkeypatch):
     y, stopper = TARGET if make is regressor else LABELS, Stopper(1)

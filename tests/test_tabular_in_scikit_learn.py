@@ -50,6 +50,7 @@ def fitted(request):
     return model.fit(TABLE, y), y
 
 
+@pytest.mark.slow
 def test_partial_dependence_is_the_mean_prediction(fitted):
     model, _ = fitted
     display = PartialDependenceDisplay.from_estimator(
@@ -78,6 +79,7 @@ def test_partial_dependence_is_the_mean_prediction(fitted):
     assert np.diff(size["average"][0]).sum() > 0.3  # from the least to the largest
 
 
+@pytest.mark.slow
 def test_permutation_importance_agrees(fitted):
     model, y = fitted
     found = permutation_importance(model, TABLE, y, n_repeats=3, random_state=0)
@@ -86,6 +88,7 @@ def test_permutation_importance_agrees(fitted):
     assert model.feature_importances_[:2].min() > model.feature_importances_[2]
 
 
+@pytest.mark.nightly
 def test_calibration_display_shows_the_probabilities():
     model = rk.TabularClassifier(time_limit=2, random_state=0).fit(TABLE, LABELS)
     display = CalibrationDisplay.from_estimator(
@@ -97,6 +100,7 @@ def test_calibration_display_shows_the_probabilities():
     np.testing.assert_allclose(display.prob_pred, means)
 
 
+@pytest.mark.nightly
 def test_tuned_thresholds_are_those_of_the_probabilities():
     rare = np.where(TARGET + 0.5 * RNG.normal(size=N) > 1.9, 1, 0)
     model = rk.TabularClassifier(time_limit=1, random_state=0)
@@ -116,6 +120,7 @@ def test_tuned_thresholds_are_those_of_the_probabilities():
     assert better > plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", models())
 def test_predictions_of_left_out_groups(kind):
     model, y = models()[kind]

@@ -34,6 +34,7 @@ def multiplied(n, rng):
     return X, mean * np.exp(0.3 * rng.normal(size=n))
 
 
+@pytest.mark.slow
 def test_dear_things_are_covered_as_well():
     """In each quarter of predictions; of equal widths, 0.7 of the dearest would be."""
     X, y = multiplied(2600, np.random.default_rng(0))
@@ -50,6 +51,7 @@ def test_dear_things_are_covered_as_well():
     assert hits[quarter == 3].mean() > 0.83
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [False, True])
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
     """The noise depends on a column, of which predictions tell nothing."""
@@ -176,6 +178,7 @@ def test_targets_whose_squares_are_no_numbers_are_refused(unit):
         regressor().fit(X, unit * y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [2.0**400, 2.0**-400])
 def test_units_of_targets_do_not_matter(unit):
     X, y = multiplied(60, np.random.default_rng(8))
@@ -184,6 +187,7 @@ def test_units_of_targets_do_not_matter(unit):
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_saved_intervals(tmp_path):
     rng = np.random.default_rng(7)
     X, y = multiplied(250, rng)
@@ -197,6 +201,7 @@ def test_saved_intervals(tmp_path):
     np.testing.assert_array_equal(loaded.predict_interval(table[:20]), ends)
 
 
+@pytest.mark.slow
 def test_intervals_cover_rows_of_new_groups():
     """On average over tables: a few groups tell little about another one."""
     found, n_groups, n_tables = [], 10, 60
@@ -221,6 +226,7 @@ def test_intervals_cover_rows_of_new_groups():
     assert 0.9 - 2 * error < np.mean(found) < 0.9 + 1 / n_groups + 2 * error
 
 
+@pytest.mark.slow
 def test_intervals_of_cells_know_groups():
     """Rows that are held out do not tell the sizes of residuals of their own group."""
     rng = np.random.default_rng(0)

@@ -102,6 +102,7 @@ def test_cells_are_the_largest_within_the_time():
 # -- learning --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_kernels_are_learned_in_cells(monkeypatch):
     """As dense as the table, rows of cells tell details that a sample does not."""
     monkeypatch.setattr(local, "_MAX_LEARNED", 200)
@@ -139,6 +140,7 @@ def test_few_rows_or_no_time_leave_the_kernel():
     assert local.learned_in_cells(trials, U, learning, stage, stream) is trials[0]
 
 
+@pytest.mark.slow
 def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, monkeypatch):
     monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: ("features", 300))
     X, y = rough(8000)

@@ -52,6 +52,7 @@ def learning_of(X, Y, labels=None, folds=None):
     return Learning.of(table, None, (len(Y), 0), loss, root_stream(0), work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [False, True])
 def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     rng = np.random.default_rng(1)
@@ -104,6 +105,7 @@ def test_many_rows_and_periods_of_time_are_not_refitted():
     assert not refits.is_refitted(replace(known, searched=known.searched[:50]))
 
 
+@pytest.mark.nightly
 def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeypatch):
     """The log losses are 0.56, and 0.71 by leave-one-out; 0.69 is that of a coin."""
     X, y, test = draw_table("steps", "classification", 150, 25, 3)
@@ -117,6 +119,7 @@ def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeyp
     assert losses[0] < min(losses[1] - 0.05, 0.65)
 
 
+@pytest.mark.nightly
 def test_intervals_of_few_rows_of_many_columns_cover():
     """Of four tables together: 4 standard errors of their mean coverage around 90 %."""
     covered = []
@@ -133,6 +136,7 @@ def test_intervals_of_few_rows_of_many_columns_cover():
     assert fit._intervals.sizes.shape == (80, 1)
 
 
+@pytest.mark.slow
 def test_blends_are_those_of_kernels_learned_again(monkeypatch):
     """Their residuals set the weights of kinds, and the widths of intervals."""
     seen = []
@@ -161,6 +165,7 @@ def test_blends_are_those_of_kernels_learned_again(monkeypatch):
     np.testing.assert_allclose(residuals[0], y.std() * blended)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_refits():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(60, 8))
@@ -169,6 +174,7 @@ def test_the_same_seed_gives_the_same_refits():
     assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2])
 def test_probabilities_of_noise_are_those_of_no_model(seed):
     """Those of kernels that have seen all rows would be certain of what they say."""

@@ -91,6 +91,7 @@ def table_of(n, seed=0):
     return X, value.to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regression", "classification"])
 @pytest.mark.parametrize("n", [60, 2600])
 def test_a_deadline_that_cuts_warns_and_leaves_a_model(kind, n, monkeypatch):
@@ -116,6 +117,7 @@ def test_a_deadline_that_cuts_warns_and_leaves_a_model(kind, n, monkeypatch):
         assert model.predict_interval(X[:5]).shape == (5, 2)
 
 
+@pytest.mark.slow
 def test_a_fit_with_enough_time_reports_no_cut():
     X, y = table_of(80)
     with warnings.catch_warnings():
@@ -126,6 +128,7 @@ def test_a_fit_with_enough_time_reports_no_cut():
     assert 0 < report["work"] < 20
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_budget_are_not_used(monkeypatch):
     monkeypatch.setattr(estimators, "most_in_cells", lambda seconds: 3000)
     monkeypatch.setattr(estimators, "plan_of", lambda n, s: ("features", 500))
@@ -159,6 +162,7 @@ def test_dataframes_of_different_rows_are_not_encoded_to_merge_copies():
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["regression", "classification"])
 @pytest.mark.parametrize("n", [500, 2400, 10_000, 50_000])
 def test_the_same_model_beside_busy_processes(kind, n):
@@ -219,6 +223,7 @@ def test_importances_take_seconds_at_any_width(d, n):
 # -- threads ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_leave_the_filters_of_warnings():
     X, y = table_of(60)
     model = rk.TabularClassifier(1, random_state=0).fit(X, y > 0)
@@ -261,6 +266,7 @@ def checked(X, y, new, truth, limit=5):
     return error
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", [0.0, 1e-12, 1e-8])
 @pytest.mark.parametrize(
     ("n", "d"), [(10, 1), (10, 2), (60, 1), (60, 5), (60, 20), (300, 3), (3000, 2)]
@@ -276,6 +282,7 @@ def test_linear_targets(n, d, noise):
     assert error < 1e-5 + 10 * noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "offset"), [(1e6, 1e7), (1e-6, 0.0), (1.0, 1e6)])
 def test_units_of_linear_targets(scale, offset):
     rng = np.random.default_rng(5)
@@ -285,12 +292,14 @@ def test_units_of_linear_targets(scale, offset):
     assert error < 1e-6
 
 
+@pytest.mark.slow
 def test_training_rows_of_a_line():
     X = np.linspace(0, 10, 10)[:, None]
     model = rk.TabularRegressor(10, random_state=0).fit(X, 2 * X[:, 0])
     np.testing.assert_allclose(model.predict(X), 2 * X[:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 def test_squares(d):
     rng = np.random.default_rng(d)
@@ -304,6 +313,7 @@ def test_constants():
     assert checked(X, np.full(30, 7.0), new, np.full(20, 7.0)) < 1e-12
 
 
+@pytest.mark.slow
 def test_few_rows_of_many_columns_have_wide_intervals():
     """Twelve rows cannot tell the slopes of ten columns."""
     rng = np.random.default_rng(1210)
@@ -315,6 +325,7 @@ def test_few_rows_of_many_columns_have_wide_intervals():
 # -- intervals, importances, code ------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_ratios_of_weights_matter():
     X, y = table_of(60)
     weight = np.random.default_rng(3).uniform(0.5, 2.0, 60)
@@ -326,6 +337,7 @@ def test_only_ratios_of_weights_matter():
     np.testing.assert_allclose(*intervals, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_noisy_rows_of_no_weight_do_not_widen_intervals():
     rng = np.random.default_rng(4)
     X = rng.uniform(-2, 2, size=(120, 1))
@@ -336,6 +348,7 @@ def test_noisy_rows_of_no_weight_do_not_widen_intervals():
     assert np.median(np.diff(fit.predict_interval(X))) < 1.0
 
 
+@pytest.mark.slow
 def test_intervals_widen_far_from_all_rows():
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(150, 1))
@@ -358,6 +371,7 @@ def test_uncertainty_is_that_of_a_process_that_knows_the_nearest_row():
     np.testing.assert_allclose(alone[:2], np.sqrt(1 - np.exp(-1.0) + 0.1))
 
 
+@pytest.mark.slow
 def test_importances_have_rows_of_rare_classes():
     labels = np.repeat([0, 1], [2950, 50])
     np.random.default_rng(0).shuffle(labels)

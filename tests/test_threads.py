@@ -101,6 +101,7 @@ def _targets(data, labels):
     return y if labels else X[:, 0] + y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_threads_do_not_change_a_fit(name, data, two_threads):
     model, labels, tasks = MODELS[name]
@@ -223,6 +224,7 @@ DECOMPOSITIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_of_blas")
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 @pytest.mark.parametrize(("most", "expected"), [(1e9, 1), (1e5, 2)])

@@ -58,6 +58,7 @@ each_role = pytest.mark.parametrize("role", ROLES)
 # -- exact values -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @each_device
 def test_dual_activations(activation, device):
@@ -87,6 +88,7 @@ def test_power_series(n, rng, monkeypatch):
     del torch_constants._CONSTANTS[test_power_series]
 
 
+@pytest.mark.nightly
 @each_base
 @pytest.mark.parametrize("activation", ["relu", "erf"])
 def test_exact_values(base, activation, rng):
@@ -106,6 +108,7 @@ def test_exact_values(base, activation, rng):
             assert_close(got, expected, 3 * share)
 
 
+@pytest.mark.slow
 @each_role
 @each_device
 def test_bases_side_by_side(role, device, monkeypatch):
@@ -173,6 +176,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.nightly
 @each_role
 @each_dtype
 @each_device
@@ -198,6 +202,7 @@ def test_features_are_those_of_numpy(role, dtype, device, fourier, monkeypatch):
         assert_close(again, expected, share)
 
 
+@pytest.mark.nightly
 @each_base
 @pytest.mark.parametrize("activation", ["relu", "optical-4", "series"])
 def test_features_of_every_base(base, activation, rng):
@@ -211,6 +216,7 @@ def test_features_of_every_base(base, activation, rng):
         assert_close(single, expected.astype(np.float32), 2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @each_role
 def test_sums_and_products(role, fourier):
@@ -283,6 +289,7 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
     assert copied == []
 
 
+@pytest.mark.slow
 @each_role
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 def test_no_step_leaves_the_device(role, fourier, monkeypatch):
@@ -312,6 +319,7 @@ def test_no_step_leaves_the_device(role, fourier, monkeypatch):
 # -- layers -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_role
 @pytest.mark.parametrize("weighted", [True, False])
 def test_layers(role, weighted):
@@ -404,6 +412,7 @@ CLASSIFIERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @each_size
 @each_device
@@ -418,6 +427,7 @@ def test_regression(name, D, device, data, monkeypatch):
     np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
 @each_size
 def test_classification(name, D, data, monkeypatch):
@@ -432,6 +442,7 @@ def test_classification(name, D, data, monkeypatch):
     assert np.array_equal(host(got), expected.predict(new))
 
 
+@pytest.mark.nightly
 def test_a_gaussian_process_learns_the_same(data):
     X, y, _, new = data
     kernel = 1.5 * rk.Compositional(SKELETON) + rk.Gaussian(1.5, columns=[0, 1])

@@ -86,6 +86,7 @@ def unconfigured(monkeypatch):
 # -- blocks of tensors ---------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_device
 @each_solver
 @pytest.mark.parametrize(
@@ -109,6 +110,7 @@ def test_regression_on_blocks(device, solver, fit_intercept, weighted, table):
     assert score == pytest.approx(expected.score(blocks(*given)), rel=1e-4)
 
 
+@pytest.mark.slow
 @each_device
 @pytest.mark.parametrize("kind", ["text", "booleans", "integers"])
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
@@ -163,6 +165,7 @@ def values_of(model, X):
     return [host(each) if torch.is_tensor(each) else each for each in found]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("where", ["tensors", "moved"])
 def test_other_models(name, where, table, request):
@@ -186,6 +189,7 @@ def test_other_models(name, where, table, request):
 each_model = pytest.mark.parametrize("name", ["cholesky", "pcg", "labels", *MODELS])
 
 
+@pytest.mark.nightly
 @each_device
 @each_model
 def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
@@ -227,6 +231,7 @@ def test_precisions(table):
     assert_close(model.coef_, regressor(alpha=5.0).fit(single.astype(float), y).coef_)
 
 
+@pytest.mark.slow
 def test_targets_of_extreme_size(table):
     X, y, _ = table
     expected = regressor("pcg").fit(blocks(X, y * 1e90))
@@ -235,6 +240,7 @@ def test_targets_of_extreme_size(table):
     assert_close(model.coef_ / 1e90, expected.coef_ / 1e90)
 
 
+@pytest.mark.slow
 def test_held_out_rows(table):
     X, y, _ = table
     solver = PCG(tol=1e-12, validation_fraction=0.2)
@@ -247,6 +253,7 @@ def test_held_out_rows(table):
     assert_close(model.coef_, expected.coef_, 1e-3)
 
 
+@pytest.mark.slow
 def test_one_buffer_for_all_blocks(table):
     X, y, _ = table
 
@@ -267,6 +274,7 @@ def loader(*arrays, **options):
     return data.DataLoader(data.TensorDataset(*map(tensor, arrays)), 50, **options)
 
 
+@pytest.mark.slow
 def test_a_data_loader(table):
     X, y, weight = table
     expected = regressor("pcg").fit(X, y, weight)
@@ -368,6 +376,7 @@ def test_bad_blocks(table):
 # -- rows moved to a device ----------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_device
 @each_solver
 @pytest.mark.parametrize("weighted", [False, True])
@@ -430,6 +439,7 @@ def test_dataframes_that_are_moved(table, rng):
     assert_close(model.fit(rows, y).predict(rows), expected.predict(frame))
 
 
+@pytest.mark.slow
 @each_device
 @each_model
 def test_only_sums_come_back(device, name, table, monkeypatch):
@@ -491,6 +501,7 @@ def da():
     return pytest.importorskip("dask.array")
 
 
+@pytest.mark.slow
 @each_device
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -509,6 +520,7 @@ def test_partitions_that_are_moved(device, solver, weighted, table, da, unconfig
     assert score == pytest.approx(expected.score(X, y, weight), rel=1e-4)
 
 
+@pytest.mark.slow
 @each_device
 def test_only_sums_cross_the_network(device, table, da, monkeypatch):
     import dask

@@ -9,5 +9,6 @@ from test_documented_code import test_python_blocks_run as run_blocks
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.slow
 def test_python_blocks_run(tmp_path, monkeypatch):
     run_blocks("docs/gpu.md", tmp_path, monkeypatch)

@@ -46,6 +46,7 @@ def data(rng):
     return X, (np.sin(X[:, 0]) + 0.3 * rng.normal(size=120) > 0).astype(float)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", MODELS, ids=name)
 def test_predictions_are_made_where_the_model_is(model, data):
     X, y = data

@@ -35,6 +35,7 @@ each_case = pytest.mark.parametrize("name", KERNELS)
 # -- entries ----------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_device
 @pytest.mark.parametrize(
     "distribution", ["normal", "cauchy", "laplace", "uniform", "sign"]
@@ -63,6 +64,7 @@ def test_signs_are_those_of_the_reference(device):
     assert np.array_equal(got, expected)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("p", [64, 128, 512, 8192])
 def test_hadamard_transform(p, rng):
     from randkern.backend import torch_hadamard
@@ -116,6 +118,7 @@ def test_optical_kernels_by_quadrature(m):
 # -- exact values -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_case
 @each_dtype
 @each_device
@@ -166,6 +169,7 @@ def plans(name):
                 yield draw(case, D, projection=projection, fourier=fourier)
 
 
+@pytest.mark.nightly
 @each_case
 @each_dtype
 @each_device

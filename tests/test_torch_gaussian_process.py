@@ -64,6 +64,7 @@ def assert_close(got, expected, **tolerance):
 # -- regression -------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_kernel
 @each_size
 def test_regression_equals_that_of_arrays(kernel, D, data):
@@ -91,6 +92,7 @@ def test_regression_equals_that_of_arrays(kernel, D, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.nightly
 @each_size
 @each_device
 def test_regression_learns_the_same(D, device, data):
@@ -168,6 +170,7 @@ def test_samples_of_functions(D, data):
         assert_close(got, expected, atol=1e-9)
 
 
+@pytest.mark.nightly
 @each_size
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_regression_copies_to_the_host(D, data, two_steps, monkeypatch):
@@ -193,6 +196,7 @@ def test_what_regression_copies_to_the_host(D, data, two_steps, monkeypatch):
 # -- classification ---------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "n_classes"), [("ard", 2), ("sum", 3)])
 @each_size
 @each_device
@@ -221,6 +225,7 @@ def test_classification_equals_that_of_arrays(name, D, n_classes, device, data):
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
 def test_classification_learns_the_same(D, data):
     X, Y, weight, new = data
@@ -256,6 +261,7 @@ def test_variances_of_probabilities():
     assert_close(got, mean_probability(mean, variance), atol=1e-14)
 
 
+@pytest.mark.nightly
 @each_size
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_classification_copies_to_the_host(D, data, two_steps, monkeypatch):

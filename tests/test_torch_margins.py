@@ -47,6 +47,7 @@ def assert_close(got, expected, **tolerance):
 # -- soft margins -----------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_size
 @pytest.mark.parametrize(
     ("C", "tol", "n_classes"), [(0.01, 1e-8, 2), (1.0, 1e-8, 3), (1e3, 1e-6, 2)]
@@ -77,6 +78,7 @@ def test_soft_margins_are_those_of_arrays(D, n_classes, C, tol, device, data):
     assert_close(model.support_coef_.cpu(), wanted, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 200_000], ids=["kept", "made again"])
 def test_soft_margins_in_single_precision(limit, data):
     X, y, weight, new = data
@@ -92,6 +94,7 @@ def test_soft_margins_in_single_precision(limit, data):
     assert_close(got, expected.decision_function(new), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_single_precision_reaches_the_tolerance(data, recwarn):
     """Where float32 features leave a gap, they are made again in float64."""
     X, _, _, _ = data
@@ -103,6 +106,7 @@ def test_single_precision_reaches_the_tolerance(data, recwarn):
     assert not recwarn.list
 
 
+@pytest.mark.nightly
 @each_size
 def test_soft_margins_copy_nothing_to_the_host(D, data, monkeypatch):
     X, y, weight, new = (tensor(array) for array in data)
@@ -117,6 +121,7 @@ def test_soft_margins_copy_nothing_to_the_host(D, data, monkeypatch):
 # -- hard margins -----------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("D", "n_classes"), [(400, 3), (None, 2)])
 @each_device
 def test_hard_margins_are_those_of_arrays(D, n_classes, device, data):
@@ -153,6 +158,7 @@ def test_hard_margins_copy_few_rows_to_the_host(rng, monkeypatch):
         assert copied == []
 
 
+@pytest.mark.nightly
 @each_size
 def test_infeasible_margins_are_certified(D, data):
     X, y, _, _ = data
@@ -196,6 +202,7 @@ def test_narrow_margins(gap, error, rng):
 # -- logistic regression ----------------------------------------------------------
 
 
+@pytest.mark.nightly
 @each_size
 @pytest.mark.parametrize(("C", "n_classes"), [(0.01, 2), (1.0, 3), (100.0, 2)])
 @each_device
@@ -229,6 +236,7 @@ def test_logistic_regression_takes_the_iterations_of_arrays(data):
     assert model.n_iter_ <= 1.25 * expected
 
 
+@pytest.mark.slow
 def test_logistic_regression_in_single_precision(data):
     X, y, weight, new = data
     X, new = X.astype(np.float32), new.astype(np.float32)
@@ -242,6 +250,7 @@ def test_logistic_regression_in_single_precision(data):
         assert_close(got, expected, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("C", [1e-200, 1e150])
 @each_count
 def test_extreme_penalties_of_logistic_regression(C, n_classes, data):
@@ -288,6 +297,7 @@ def test_lbfgs_of_a_curved_valley(kind):
     assert np.all(np.diff(message) <= 0) and message[0] < rosenbrock(start)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 @each_size
 def test_what_logistic_regression_copies_to_the_host(n_classes, D, data, monkeypatch):

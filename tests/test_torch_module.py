@@ -54,6 +54,7 @@ def test_gradients(kernel, fourier, rng):
     assert torch.autograd.gradcheck(features, (x, *parameters))
 
 
+@pytest.mark.slow
 def test_gradients_of_structured_features(rng):
     layer = FeatureMap(rk.Gaussian(8.0), 64, 5, projection="structured", random_state=0)
     x = tensor(rng.normal(size=(2, 64))).requires_grad_()

@@ -44,6 +44,7 @@ def data(rng):
     return X, (X[:, 0] > 0).astype(np.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_tensors_are_loaded_as_arrays_or_on_a_device(model, data, tmp_path):
     X, y = data

@@ -175,6 +175,7 @@ COPIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_what_a_fit_copies_to_the_host(name, fit_intercept, monkeypatch, rng):
@@ -372,6 +373,7 @@ def peak_bytes(function):
     return int(max(held, default=0))
 
 
+@pytest.mark.nightly
 def test_cholesky_of_tensors_takes_what_it_budgets():
     n = 1400
     matrix = torch.eye(n, dtype=torch.float64) + 1.0

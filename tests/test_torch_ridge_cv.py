@@ -30,6 +30,7 @@ def data(rng):
     return X, y, weight
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -60,6 +61,7 @@ def test_it_is_that_of_arrays(
     np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.nightly
 @SYSTEMS
 @pytest.mark.parametrize("cv", [None, 3])
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -79,6 +81,7 @@ def test_classifier(n_components, cv, n_classes, data):
     assert host(got).tolist() == expected.predict(X).tolist()
 
 
+@pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("criterion", ["leave-one-out", "gcv"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
