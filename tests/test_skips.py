@@ -1,7 +1,6 @@
 """Skips for reasons that are not on the list are failures, where that is asked for."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,15 +45,3 @@ def test_a_skip_that_is_not_listed_fails(tmp_path):
     assert outcomes(tmp_path, "--strict-skips") == "1 skipped, 1 xfailed, 1 error"
     (tmp_path / "test_it.py").write_text("import pytest; pytest.importorskip('absent')")
     assert outcomes(tmp_path, "--strict-skips") == "1 error"
-
-
-def test_tiers_name_tests_that_exist():
-    lines = (ROOT / "tests" / "tiers.txt").read_text(encoding="utf-8").splitlines()
-    for line in lines:
-        if not line or line.startswith("#"):
-            continue
-        tier, test = line.split()
-        path, *_, name = test.split("::")
-        assert tier in ("slow", "nightly")
-        text = (ROOT / path).read_text(encoding="utf-8")
-        assert re.search(rf"(def|class) {name.rpartition('.')[2]}\b", text), line
