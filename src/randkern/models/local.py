@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
+from joblib import effective_n_jobs
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -34,6 +35,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, safe_indexing
 from randkern._tables import is_numeric, is_table, numbers_of
 from randkern._validation import check_targets, check_weights, validate_rows
+from randkern.backend.tasks import map_on_threads
 from randkern.data import row_blocks
 from randkern.kernels import Gaussian, Kernel
 from randkern.kernels.default import kernel_of
@@ -45,6 +47,8 @@ from randkern.models.ridge import KernelRidgeRegressor
 
 # Rows assigned to cells at a time by predictions.
 _PREDICTED_ROWS = 65_536
+# Larger cells are fitted one after another, each on all threads.
+_ROWS_OF_A_THREAD, _THREADS = 2048, 64
 # Of the features that stand for the distance of kernels without lengthscales.
 _STREAM = Stream(0)
 
@@ -144,8 +148,8 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         scaled = scaled_rows(self.kernel_, numbers, _STREAM)
         self.tree_, cells = CellTree.grow(scaled, self.cell_rows)
         self.estimators_samples_ = [used[rows] for rows in cells]
-        self.estimators_ = Parallel(n_jobs=self.n_jobs)(
-            delayed(self._fitted_cell)(
+        tasks = (
+            (
                 self._seeded(clone(base), stream.child("cell", cell)),
                 safe_indexing(X, rows),
                 y[rows],
@@ -153,7 +157,18 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
             )
             for cell, rows in enumerate(cells)
         )
+        self.estimators_ = self._fitted_cells(tasks)
         return self
+
+    def _fitted_cells(self, tasks: Iterator[tuple[Any, ...]]) -> list[Any]:
+        """Fit cells by joblib, or, if it is not asked to, on the threads of BLAS."""
+        if self.n_jobs is not None or effective_n_jobs(None) > 1:
+            fit = delayed(self._fitted_cell)
+            return list(Parallel(n_jobs=self.n_jobs)(fit(*task) for task in tasks))
+        if self.cell_rows > _ROWS_OF_A_THREAD:
+            return [self._fitted_cell(*task) for task in tasks]
+        fitted = map_on_threads(lambda task: self._fitted_cell(*task), tasks, _THREADS)
+        return list(fitted)
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Any]:
         """Return the rows for the estimators, and numbers that tell which are near.
@@ -247,9 +262,9 @@ class LocalRegressor(RegressorMixin, _LocalModel):
     cell_rows : int, default=1000
         The largest number of rows of a cell.
     n_jobs : int, default=None
-        Cells that are fitted at a time, by joblib; None is 1, unless
-        ``joblib.parallel_config`` says otherwise, for instance with the backend
-        ``"dask"``.
+        Cells that are fitted at a time, by joblib. None: as
+        ``joblib.parallel_config`` says, for instance with the backend ``"dask"``;
+        otherwise small cells are fitted on as many threads as BLAS has.
     random_state : int, generator or None, default=None
         Gives the clones the seeds that they lack. None: they have those of `estimator`.
 
@@ -280,7 +295,7 @@ class LocalRegressor(RegressorMixin, _LocalModel):
     >>> ridge = rk.KernelRidgeRegressor(rk.Matern(2.5, 1.0), 1e-3, None)
     >>> model = rk.LocalRegressor(ridge, cell_rows=500).fit(X, np.sin(X[:, 0]))
     >>> len(model.estimators_)
-    10
+    13
     >>> bool(abs(model.predict([[33.3]])[0] - np.sin(33.3)) < 1e-3)
     True
 
@@ -348,9 +363,9 @@ class LocalClassifier(ClassifierMixin, _LocalModel):
     cell_rows : int, default=1000
         The largest number of rows of a cell.
     n_jobs : int, default=None
-        Cells that are fitted at a time, by joblib; None is 1, unless
-        ``joblib.parallel_config`` says otherwise, for instance with the backend
-        ``"dask"``.
+        Cells that are fitted at a time, by joblib. None: as
+        ``joblib.parallel_config`` says, for instance with the backend ``"dask"``;
+        otherwise small cells are fitted on as many threads as BLAS has.
     random_state : int, generator or None, default=None
         Gives the clones the seeds that they lack. None: they have those of `estimator`.
 

@@ -196,7 +196,7 @@ def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
     """Return the sizes whose labels do not touch, always including the last."""
     if not sizes:
         return []
-    distance = max(_MIN_TICK_DISTANCE, 0.1 * float(np.log10(sizes[-1] / sizes[0])))
+    distance = max(_MIN_TICK_DISTANCE, 0.15 * float(np.log10(sizes[-1] / sizes[0])))
     ticks = [sizes[-1]]
     for _, size in pairwise(reversed([*sizes, sizes[-1]])):
         if np.log10(ticks[-1] / size) >= distance:
