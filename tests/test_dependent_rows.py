@@ -192,6 +192,24 @@ def test_intervals_cover_new_groups(grouped):
 
 
 @pytest.mark.nightly
+def test_few_groups_tell_little_of_columns_that_vary_only_between_them():
+    """As n independent values they would report .41 of the error of a new group."""
+    reported, errors = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        group = np.repeat(np.arange(7), 60)
+        between, within = rng.normal(size=(7, 4))[group], rng.normal(size=(420, 2))
+        y = rng.normal(size=7)[group] + np.sin(within[:, 0])
+        y += 0.3 * rng.normal(size=420)
+        X, known = np.hstack([between, within]), group < 6
+        model = rk.TabularRegressor(1.0, random_state=0)
+        model.fit(X[known], y[known], groups=group[known])
+        reported.append(model.leaderboard_["error"].iloc[0] * y[known].std())
+        errors.append(np.sqrt(np.mean((model.predict(X[~known]) - y[~known]) ** 2)))
+    assert np.mean(reported) > 0.65 * np.mean(errors)
+
+
+@pytest.mark.nightly
 def test_a_series_is_predicted_forward():
     """A random walk by its date: neighbours tell all, the past little of the future."""
     rng = np.random.default_rng(1)

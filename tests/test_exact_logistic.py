@@ -12,11 +12,10 @@ import randkern as rk
 from randkern._random import root_stream
 from randkern.models import logistic as models
 from randkern.tabular import class_choice, class_rows, classifier, exact_logistic
-from randkern.tabular.exact_logistic_work import fit_seconds
+from randkern.tabular.exact_logistic import fit_seconds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss as log_loss_of_codes
-from randkern.tabular.logistic import logistic
-from randkern.tabular.parts import Part
+from randkern.tabular.logistic import Part, logistic
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
 from randkern.tabular.work import Work

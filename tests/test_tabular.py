@@ -44,9 +44,8 @@ from randkern.tabular import classifier as classification
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular import rows as rows_module
 from randkern.tabular.combine import blend
-from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.leave_one_out import inverse, leave_one_out
+from randkern.tabular.leave_one_out import Evidence, inverse, leave_one_out
 from randkern.tabular.members import MEMORY_LIMIT, Member
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.work import Work

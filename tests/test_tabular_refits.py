@@ -9,11 +9,10 @@ import scipy.stats
 import randkern as rk
 from randkern._random import root_stream
 from randkern.tabular import classifier, estimators, refits
-from randkern.tabular.evidence import Evidence
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import log_loss, log_squares
+from randkern.tabular.leave_one_out import Evidence, log_loss, log_squares
 from randkern.tabular.rows import Table
 from randkern.tabular.work import Work
 from randkern_lab.benchmarks.families import draw_table

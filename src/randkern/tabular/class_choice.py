@@ -15,13 +15,18 @@ from randkern._random import Stream
 from randkern.kernels import Kernel
 from randkern.models.dual_logistic import DualLogistic, DualWeights
 from randkern.tabular.combine import mean_log_loss
-from randkern.tabular.exact_logistic import n_classes_of
-from randkern.tabular.exact_logistic_work import TRIED, fit_seconds
+from randkern.tabular.exact_logistic import TRIED, fit_seconds, n_classes_of
 from randkern.tabular.learning import Learning, descended
 from randkern.tabular.local import learned_in_cells, some_cells
-from randkern.tabular.logistic import MAX_ITER, MIN_CHANCE, TOL, with_constant
+from randkern.tabular.logistic import (
+    MAX_ITER,
+    MIN_CHANCE,
+    TOL,
+    Part,
+    strength,
+    with_constant,
+)
 from randkern.tabular.members import MEMORY_LIMIT, stopping
-from randkern.tabular.parts import Part, strength
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
 from randkern.tabular.work import Stage, largest

@@ -8,12 +8,11 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.tabular.class_choice import all_seconds
-from randkern.tabular.fit_plan import MAX_ITERATED
 from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
 from randkern.tabular.logistic import logistic_seconds
 from randkern.tabular.rows import Rows, Table
-from randkern.tabular.work import Work, largest
+from randkern.tabular.work import MAX_ITERATED, Work, largest
 
 # With more rows, landmarks replace the exact kernel, or products its factor.
 _FEATURE_ROWS = 8000

@@ -41,16 +41,18 @@ from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
     PASSES,
+    Part,
     all_left_out,
+    fitted_part,
     left_out_seconds,
     logistic_seconds,
     predicted,
     refitted,
+    strength,
     with_constant,
 )
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
-from randkern.tabular.parts import Part, fitted_part, strength
 from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.rows import Rows, Table, are_equal
 from randkern.tabular.trials import Trial

@@ -14,10 +14,10 @@ import numpy as np
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.fit_plan import ALWAYS_FACTORISED
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import MEMORY_LIMIT, Member
 from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.work import ALWAYS_FACTORISED
 
 _WIDTH = 88
 # Longer lists of numbers are abbreviated.

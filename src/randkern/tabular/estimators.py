@@ -19,7 +19,6 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
-from randkern.tabular.fit_plan import MAX_FACTORISED, plan_of
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
@@ -34,11 +33,13 @@ from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
+    MAX_FACTORISED,
     Stage,
     Work,
     factorising_seconds,
     gram_seconds,
     largest,
+    plan_of,
 )
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from typing import Any
 
 from randkern.models import LocalClassifier
-from randkern.tabular.exact_logistic_work import fit_seconds
+from randkern.models.dual_logistic import preconditioner_rank
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import (
     MIN_SHARE,
     cells_within,
 )
-from randkern.tabular.logistic import (
-    logistic,
-)
+from randkern.tabular.logistic import Part, logistic, strength
 from randkern.tabular.members import Member, fit_quietly
-from randkern.tabular.parts import Part, strength
 from randkern.tabular.rows import Table
-from randkern.tabular.work import LOCAL_FIT_SECONDS, Stage
+from randkern.tabular.work import LOCAL_FIT_SECONDS, RATE, Stage, gram_seconds
 
 # The most rows of a cell.
 _MAX_ROWS = 16_000
+# Products of a fit, for two classes and for several; operations of one with up to so
+# many columns per n²; Newton steps; and fits in all that choose a penalty.
+_PRODUCTS, _PRODUCT, _COLUMNS = (20, 90), 20.0, 8
+_STEPS, TRIED = 8, 2.5
+# How often the Gram matrix's time until the first product.
+_GRAMS = 2
+
+
+def fit_seconds(n: int, n_columns: int, n_classes: int, n_fits: float = 1.0) -> float:
+    """Return the work of fits to n rows that start from each other."""
+    several = n_classes > 2
+    k = n_classes if several else 1
+    product = math.ceil(k / _COLUMNS) * _PRODUCT * float(n) ** 2
+    preparing = _STEPS * 2.0 * n * preconditioner_rank(n, 1) ** 2
+    operations = n_fits * (_PRODUCTS[several] * product + preparing)
+    return _GRAMS * gram_seconds(n, n_columns) + operations / RATE
 
 
 def n_classes_of(table: Table) -> int:

@@ -1,8 +1,9 @@
-"""Logistic regression with a kernel, and its probabilities for rows left out."""
+"""The parts of a classifier: logistic regression or least squares with a kernel."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import scipy.linalg
 from scipy.special import expit, softmax
 
 from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic
+from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.tabular.leave_one_out import positive_inverse
 from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
 from randkern.tabular.rows import Table
-from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_seconds
+from randkern.tabular.trials import Trial
+from randkern.tabular.work import RATE, Stage, exact_seconds, gram_seconds, pass_seconds
 
 MIN_CHANCE = 1e-8
 MAX_ITER = 300
@@ -154,3 +156,67 @@ def left_out_seconds(encoded: Table, n_classes: int) -> float:
         return fit * len(np.unique(encoded.folds.codes))
     inverses = k * _INVERSE_SECONDS * float(n) ** 3
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
+
+
+@dataclass(frozen=True)
+class Part:
+    """A candidate for a member of the model.
+
+    `share` is the penalty of logistic regression relative to least squares, None for
+    least squares; `P` holds the leave-one-out probabilities, with loss `loss`. Those of
+    kernels that do not know the row are decisions over `temperature`, where it is a
+    number, and the model that is returned has to divide by it too: its own temperature
+    is that of kernels that know all rows, which overestimate how certain they are.
+    """
+
+    trial: Trial
+    share: float | None
+    P: np.ndarray
+    loss: float
+    temperature: float | None = None
+
+
+def fitted_part(
+    part: Part,
+    D: int | None,
+    seed: int,
+    max_iter: int,
+    encoded: Table,
+    weight: np.ndarray | None,
+    stage: Stage,
+) -> Any:
+    """Return the model of a part, fitted to encoded rows, with its temperature."""
+    model = _unfitted(part, D, seed, max_iter)
+    fit_quietly(model, encoded.X, encoded.labels, weight, stage)
+    if part.temperature is not None:
+        model.temperature_ = part.temperature
+        model.calibration_offset_ = 0.0 * model.calibration_offset_
+    return model
+
+
+def strength(part: Part) -> float:
+    """Return C of logistic regression, the inverse of the penalty."""
+    return 1 / ((part.share or 1.0) * part.trial.alpha)
+
+
+def _unfitted(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
+    """Return the unfitted model of a part."""
+    kernel = part.trial.kernel
+    if part.share is None:
+        return _least_squares(kernel, part.trial.alpha, D, seed)
+    return logistic(kernel, strength(part), D, seed).set_params(max_iter=max_iter)
+
+
+def _least_squares(
+    kernel: Kernel, alpha: float, D: int | None, seed: int
+) -> KernelRidgeClassifier:
+    return KernelRidgeClassifier(
+        kernel,
+        alpha,
+        D,
+        solver="cholesky",
+        features="random" if D is None else "nystrom",
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )

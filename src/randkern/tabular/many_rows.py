@@ -20,13 +20,20 @@ from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.solvers import PCG
 from randkern.tabular.combine import blend
-from randkern.tabular.fit_plan import iterating_seconds, iterations_within, plan_of
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells, left_out_in_cells
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
+from randkern.tabular.work import (
+    Stage,
+    exact_seconds,
+    gram_seconds,
+    iterating_seconds,
+    iterations_within,
+    landmark_seconds,
+    plan_of,
+)
 
 # The multiples of the penalty from which a fit of landmarks chooses.
 _MULTIPLES = np.logspace(-2, 4, 13)

@@ -12,9 +12,8 @@ from randkern._sklearn import safe_indexing
 from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.tabular.encoder import encoder_to_arrays
-from randkern.tabular.fit_plan import MAX_FACTORISED
 from randkern.tabular.folds import Folds
-from randkern.tabular.work import Work, encoding_seconds
+from randkern.tabular.work import MAX_FACTORISED, Work, encoding_seconds
 
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
