@@ -1184,7 +1184,7 @@ def test_other_objects_are_refused_as_tables():
     for X, advice in ((lazy, r"X\.collect"), (pa.table(TABLE), r"X\.to_pandas")):
         with pytest.raises(TypeError, match=advice):
             regressor().fit(X, TARGET)
-    with pytest.raises(ValueError, match="TabularClassifier takes labels"):
+    with pytest.raises(ValueError, match="TabularClassifier, take labels"):
         regressor().fit(TABLE, LABELS)
 
 

@@ -259,7 +259,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         groups : array of shape (n,), optional
             The group of each row, such as a patient. Whole groups are left out together
             in the search, for intervals and for importances, so that they are those of
-            rows of new groups.
+            rows of new groups. Each group has an effect of its own on its targets, of
+            which the variance is the share between groups; that of a new group is 0.
         time : array of shape (n,), optional
             Numbers or dates in the order of time. Rows are predicted from earlier ones
             in the search and for intervals. Not with `groups`.
@@ -634,6 +635,9 @@ class TabularRegressor(RegressorMixin, Tabular):
 
 def _note(split: _Split, folds: Folds | None) -> str:
     """Return what the code of a model cannot say about its rows, if anything."""
+    effects = split.rows.folds is not None and split.rows.folds.effect > 0
+    if effects and not split.in_cells:
+        return "Groups have effects of their own in the model, but not in this code."
     if split.apart is None or folds is None:
         return ""
     if folds.is_forward:
