@@ -235,8 +235,12 @@ def test_bad_input(X):
     features = OpticalFeatures(SimulatedOPU(10, random_state=0))
     with pytest.raises(NotFittedError):
         features.transform(X)
-    for wrong in (X * 0.5, X - 1.0, np.full(X.shape, np.nan)):
-        with pytest.raises(ValueError, match="encode it first"):
+    for wrong, advice in (
+        (X * 0.5, "encode it first"),
+        (X - 1.0, "encode it first"),
+        (np.full(X.shape, np.nan), "impute"),
+    ):
+        with pytest.raises(ValueError, match=advice):
             features.fit(wrong)
     with pytest.raises(ValueError, match="all bits of X are 0"):
         features.fit(np.zeros_like(X))

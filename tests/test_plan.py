@@ -228,8 +228,8 @@ def test_terms_share_equally_and_by_square_roots():
     assert widths(a + 4.0 * b + 9.0 * c, 36) == [9, 12, 15]
     assert widths(a + b, 7) == [4, 3]
     assert widths(a + 81.0 * b, 200) == [60, 140]
-    assert widths(1e-9 * a + b + 1e-300 * c, 3) == [1, 1, 1]
-    assert widths(1e-20 * a + b + 1e-300 * c, 60) == [10, 40, 10]
+    assert widths(1e-9 * a + b + 1e-100 * c, 3) == [1, 1, 1]
+    assert widths(1e-20 * a + b + 1e-100 * c, 60) == [10, 40, 10]
     assert widths((a + b) * (a + 9.0 * c), 80) == [15, 25, 15, 25]
     assert widths(a + 4.0 * (b + 4.0 * c), 84) == [20, 26, 38]
     # A mean diagonal counts as much as a weight: (x·x)² + |x·x|² is 32 on these rows.

@@ -122,7 +122,8 @@ class TableFormat:
     date_format : str, optional
         The format of dates, such as ``"%d.%m.%y"``, if it is none of the usual ones.
     sep, header, skiprows, encoding, na_values
-        As in :func:`pandas.read_csv`. By default `sep` is the sign that divides most
+        How a text file is divided into cells, with the names and the meaning of
+        :func:`pandas.read_csv`. By default `sep` is the sign that divides most
         lines into as many fields, and the encoding is UTF-8, or UTF-16 if the file
         begins with its byte order mark; `header` and `skiprows` also apply to
         spreadsheets, and `na_values` to all files.

@@ -221,6 +221,9 @@ def _sparse_pdist(
         # Not at the top: commands that predict do without all of these modules.
         from sklearn.metrics.pairwise import manhattan_distances
 
+        # Its loops take 32-bit indices only.
+        places = (X.indices.astype(np.intc), X.indptr.astype(np.intc))
+        X = sp.csr_array((X.data, *places), shape=X.shape)
         return manhattan_distances(X)[pairs]
     # Products of equal rows are sums in the same order, so their distance is exactly 0.
     products = (X @ X.T).toarray()

@@ -236,6 +236,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
 
     def _solve(self, rows: Any, order: Stream, report: FitReport) -> Solution:
         """Return the margins of a fit; what it caches is released."""
+        if math.isfinite(self.C):
+            self._cache_bytes(rows, False)  # raises before targets are gathered
         signs, weight = rows.targets()
         if math.isinf(self.C):
             return self._fit_hard(rows, signs, weight, order, report)
