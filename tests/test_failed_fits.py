@@ -41,6 +41,13 @@ MODELS = {
     "process, exact": rk.GaussianProcessRegressor(n_components=None, optimizer=None),
     "classes": rk.GaussianProcessClassifier(n_components=20, optimizer=None),
     "classes, exact": rk.GaussianProcessClassifier(n_components=None, optimizer=None),
+    # One job: cells are fitted one after another, by this thread.
+    "cells": rk.LocalRegressor(
+        rk.KernelRidgeRegressor(n_components=None), 12, n_jobs=1
+    ),
+    "cells of labels": rk.LocalClassifier(
+        rk.KernelLogistic(n_components=None), 12, n_jobs=1
+    ),
 }
 TRANSFORMERS = {
     "features": rk.RandomFeatures(n_components=20),
@@ -184,6 +191,7 @@ def test_an_interrupted_fit(name):
     assert_same(model.fit(X2, y2), X2, outputs(full, X2))
 
 
+LIMIT_OF_CELLS = "estimator__memory_limit"
 BAD_WEIGHTS = {"negative": -1.0, "nan": math.nan, "zero": 0.0}
 
 
@@ -208,9 +216,10 @@ def test_too_little_memory(name):
     X, y = rows(name, 0)
     model = made(name)
     expected = outputs(model.fit(X, y), X)
+    limit = "memory_limit" if hasattr(model, "memory_limit") else LIMIT_OF_CELLS
     with pytest.raises(MemoryLimitError):
-        model.set_params(memory_limit=100).fit(*rows(name, 1))
-    assert model.memory_limit == 100, "what the user set is the user's"
+        model.set_params(**{limit: 100}).fit(*rows(name, 1))
+    assert model.get_params()[limit] == 100, "what the user set is the user's"
     assert_same(model, X, expected)
 
 
@@ -225,6 +234,8 @@ def test_a_bad_parameter(name):
         "bit planes": {"bits": 0},
         "pixels": {"low": 300.0},
         "bases": {"numbers": "nothing"},
+        "cells": {"cell_rows": 0},
+        "cells of labels": {"estimator__n_components": 0},
     }
     X, y = rows(name, 0)
     model = made(name)

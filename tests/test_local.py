@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
@@ -63,8 +63,6 @@ def test_conventions_of_scikit_learn(estimator, check):
     ]
 )
 def test_conventions_with_estimators_of_scikit_learn(estimator, check):
-    if "sample_weight_equivalence" in getattr(check, "func", check).__name__:
-        pytest.skip("repeated rows are divided into other cells")
     check(estimator)
 
 
@@ -263,6 +261,25 @@ def test_sparse_rows():
     assert rmse(linear.predict(sp.csr_array(X_NEW))) < 0.8
 
 
+@pytest.mark.parametrize("n_columns", [3, 300])
+@pytest.mark.parametrize("estimator", [RIDGE, Ridge()], ids=["kernel", "other"])
+def test_sparse_rows_and_dense_ones_are_the_same(estimator, n_columns):
+    """For fits of few columns; predictions, for rows of the other kind, too."""
+    rows = sp.random_array((400, n_columns), density=0.3, rng=0, format="csr")
+    y = rows.sum(axis=1)
+    dense, sparse = (
+        rk.LocalRegressor(estimator, 100).fit(each, y)
+        for each in (rows.toarray(), rows)
+    )
+    for model in (dense, sparse):
+        np.testing.assert_allclose(
+            model.predict(rows), model.predict(rows.toarray()), atol=1e-6
+        )
+    if n_columns == 3:
+        assert len(sparse.estimators_) > 3
+        np.testing.assert_allclose(sparse.predict(rows), dense.predict(rows), atol=1e-6)
+
+
 def test_rows_of_weight_zero_are_ignored():
     weight = np.ones(len(X))
     weight[:500] = 0
@@ -339,6 +356,62 @@ def test_cells_of_equal_rows(estimator):
     model = rk.LocalRegressor(estimator, 100).fit(rows, y)
     np.testing.assert_allclose(
         model.predict(rows[[0, 100, 200]]), [1.0, 2.0, 4.0], atol=0.1
+    )
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, np.float32], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        rk.LocalRegressor(RIDGE, 60),
+        rk.LocalRegressor(LinearRegression(), 60),
+        rk.LocalClassifier(LOGISTIC, 60),
+        rk.LocalClassifier(LogisticRegression(), 60),
+    ],
+    ids=str,
+)
+def test_weights_are_repetitions(model, kind):
+    rng = np.random.default_rng(0)
+    rows, new = np.round(4 * X[:300]) / 4, np.round(4 * X_NEW) / 4
+    y = LABELS[:300] if is_classifier(model) else Y[:300]
+    counts = rng.integers(0, 4, 300)
+    repeated = rng.permutation(np.repeat(np.arange(300), counts))
+    method = "predict_proba" if is_classifier(model) else "predict"
+    weighted = clone(model).fit(kind(rows), y, counts)
+    expected = getattr(weighted, method)(kind(new))
+    model = clone(model).fit(kind(rows[repeated]), y[repeated])
+    assert len(model.estimators_) > 4
+    assert max(map(len, model.estimators_samples_)) <= 60
+    found = getattr(model, method)(kind(new))
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_whole_numbers_and_labels_of_few_bytes_have_copies():
+    rows = np.random.default_rng(0).integers(0, 5, size=(400, 3)).astype(np.int8)
+    labels = rows.sum(axis=1) > 6
+    model = rk.LocalClassifier(LogisticRegression(), 50).fit(rows, labels)
+    assert len(np.unique(np.concatenate(model.estimators_samples_))) == len(
+        np.unique(rows, axis=0)
+    )
+    assert model.score(rows, labels) > 0.9
+
+
+def test_rows_of_dataframes_are_never_merged_by_numbers_alone():
+    """Columns of text tell rows apart that have the same numbers."""
+
+    class Means(RegressorMixin, BaseEstimator):
+        def fit(self, X, y, sample_weight=None):
+            self.means_ = pd.Series(y, X.index).groupby(X["kind"]).mean()
+            return self
+
+        def predict(self, X):
+            return X["kind"].map(self.means_).to_numpy()
+
+    frame = pd.DataFrame({"a": np.repeat([1.0, 2.0], 50), "kind": ["p", "q"] * 50})
+    y = pd.Series(np.tile([1.0, 1.0], 50))
+    model = rk.LocalRegressor(Means(), 40)
+    assert (
+        len(np.unique(np.concatenate(model.fit(frame, y).estimators_samples_))) == 100
     )
 
 
@@ -429,5 +502,11 @@ def test_errors_say_what_to_do():
             clone(estimator).set_params(features="local").fit(X, LABELS == "low")
     with pytest.raises(ValueError, match="does not take sample_weight"):
         rk.LocalRegressor(KNeighborsRegressor()).fit(X, Y, np.ones(len(X)))
+    blocks = rk.RowBlocks.from_arrays(X, Y)
+    for model in (local(), rk.LocalClassifier()):
+        with pytest.raises(TypeError, match="takes rows in memory, got RowBlocks"):
+            model.fit(blocks)
+    with pytest.raises(TypeError, match="the rows of one block after another"):
+        local().fit(X, Y).predict(blocks)
     with pytest.raises(TypeError, match="LocalRegressor"):
         rk.to_torch(local().fit(X, Y))

@@ -203,6 +203,17 @@ def test_left_out_predictions_are_those_of_fits_without_the_row():
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-6)
 
 
+def test_copies_are_left_out_together():
+    X, y = rough(200)
+    repeated = np.r_[np.arange(200), np.arange(0, 200, 3)]
+    ridge = rk.LocalRegressor(CellRidge(rk.Gaussian(1.0), 1e-2), 60)
+    weighted = clone(ridge).fit(X, y, np.bincount(repeated))
+    expected = left_out_in_cells(weighted, X)[repeated]
+    model = ridge.fit(X[repeated], y[repeated])
+    found = left_out_in_cells(model, X[repeated])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_late_fits_have_few_rows_of_each_cell():
     """Their predictions for rows left out are those of fits without these rows."""
     X, y = rough(1500)

@@ -87,13 +87,21 @@ def scaled_columns(kernel: Kernel, X: Any) -> Any:
     return ops.xp.concat(parts, axis=1) if parts else None
 
 
+def are_wide(X: Rows) -> bool:
+    """Return whether rows are sparse with too many columns for a dense array."""
+    return sp.issparse(X) and X.shape[1] > _N_FEATURES
+
+
 def scaled_rows(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:
     """Return rows (n, e) whose Euclidean distances resemble those of the kernel.
 
     Columns are divided by the lengthscales of the stationary kernels that read them.
-    Features replace the rows of kernels without lengthscales, and sparse rows.
+    Features replace the rows of kernels without lengthscales, and sparse rows of many
+    columns; of few columns, they are those of the same dense rows.
     """
     ops = ops_of(X)
+    if sp.issparse(X) and not are_wide(X):
+        X, ops = ops.densified(X), ops_of(np.empty(0))
     scaled = None if sp.issparse(X) else scaled_columns(kernel, ops.to_host(X))
     if scaled is None:
         exact = [term.exact_width(X.shape[1]) for term in kernel.terms()]

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Array
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
@@ -91,7 +91,7 @@ def sample_left_out(
         own = own / own.max(initial=np.finfo(float).tiny)
     # The first of each set of copies, with the weights of all.
     used = np.flatnonzero(own)
-    hashes = _hashes(sample)[used]
+    hashes = _hashes(sample.X, sample.Y)[used]
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     weight = np.bincount(group, own[used])[order]
@@ -142,7 +142,7 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
     """Merge rows of equal entries and targets, or return None if all are different."""
     if rows.n_rows == 0:
         return None
-    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    first, group = copies_of(rows.X, rows.Y)
     if len(first) == rows.n_rows:
         return None
     ops = ops_of(rows.Y)
@@ -156,13 +156,23 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
     return MergedRows(merged, group, share)
 
 
-def _hashes(rows: ArrayRows) -> np.ndarray:
+def copies_of(X: Rows, Y: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first rows of equal entries and targets, and the place of each there.
+
+    X and Y, (n, k), hold numbers of 4 or 8 bytes.
+    """
+    hashes = _hashes(X, Y)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    return first, group
+
+
+def _hashes(X: Rows, Y: Array) -> np.ndarray:
     """Return hashes of rows with their targets, which are equal for equal rows."""
-    raw = np.random.PCG64(0).random_raw(rows.X.shape[1] + rows.n_targets)
+    raw = np.random.PCG64(0).random_raw(X.shape[1] + Y.shape[1])
     odd = (raw | np.uint64(1)).view(np.int64)
-    of_rows, of_targets = np.split(odd, [rows.X.shape[1]])
-    ops = ops_of(rows.X)
-    return ops.row_hashes(rows.X, of_rows) + ops.row_hashes(rows.Y, of_targets)
+    of_rows, of_targets = np.split(odd, [X.shape[1]])
+    hashes = ops_of(X).row_hashes(X, of_rows) + ops_of(Y).row_hashes(Y, of_targets)
+    return np.asarray(hashes)
 
 
 def _classes_of(Y: Array) -> Any:

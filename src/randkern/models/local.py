@@ -35,13 +35,15 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, safe_indexing
 from randkern._tables import is_numeric, is_table, numbers_of
 from randkern._validation import check_targets, check_weights, validate_rows
+from randkern.backend.namespace import ops_of
 from randkern.backend.tasks import map_on_threads
-from randkern.data import row_blocks
+from randkern.data import DeviceBlocks, RowBlocks, row_blocks
 from randkern.kernels import Gaussian, Kernel
 from randkern.kernels.default import kernel_of
 from randkern.kernels.draw import resolve_kernel
 from randkern.models._targets import real_numbers, typed_labels
-from randkern.models.cells import CellTree, scaled_rows
+from randkern.models.cells import CellTree, are_wide, scaled_rows
+from randkern.models.left_out import copies_of
 from randkern.models.logistic import KernelLogistic
 from randkern.models.ridge import KernelRidgeRegressor
 
@@ -72,6 +74,11 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
     estimators_samples_: list[np.ndarray]
     kernel_: Kernel
     tree_: CellTree
+    # For each row of the fit, the number of the row it was merged into, if any were.
+    _copied: np.ndarray | None
+    # Whether the tree divides features in place of sparse rows.
+    _wide: bool
+    _means: np.ndarray
 
     def __init__(
         self,
@@ -103,8 +110,13 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         return self._default() if self.estimator is None else self.estimator
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Divide rows into cells, and fit a clone of the estimator to each.
+
+        If there are several cells and the estimator takes weights, copies of a row
+        with the same target are one row with the sum of their weights, so that weights
+        equal repetitions. Rows of dataframes are merged only for estimators with a
+        kernel of this library.
 
         Parameters
         ----------
@@ -119,9 +131,11 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         self
         """
         self._validate_params()
+        self._refuse_blocks(X)
         y = check_targets(self, y)
         base = clone(self._base)
-        if sample_weight is not None and not has_fit_parameter(base, "sample_weight"):
+        takes_weights = has_fit_parameter(base, "sample_weight")
+        if sample_weight is not None and not takes_weights:
             raise ValueError(
                 f"{type(base).__name__} does not take sample_weight; pass an estimator "
                 "that does, or no weights."
@@ -130,22 +144,34 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         check_consistent_length(X, y)
         weight = check_weights(sample_weight, numbers)
         y = self._read_targets(y, weight)
-        used = np.arange(numbers.shape[0])
+        n = numbers.shape[0]
+        used = np.arange(n)
         if weight is not None:
             used = np.flatnonzero(weight > 0)
             X, y = safe_indexing(X, used), y[used]
             numbers, weight = numbers[used], weight[used]
+        self._copied = None
+        if takes_weights and not is_table(X) and len(used) > self.cell_rows:
+            first, group = _copies_of(X, y)
+            if len(first) < len(used):
+                self._copied = np.arange(n)
+                self._copied[used] = used[first[group]]
+                order = np.argsort(first)
+                weight, rows = np.bincount(group, weight)[order], first[order]
+                X, y, used = safe_indexing(X, rows), y[rows], used[rows]
+                numbers = numbers[rows]
         stream = root_stream(self.random_state)
         kernel = kernel_of(base)
         if kernel is None:
-            self.kernel_ = _kernel_of_scales(numbers)
+            self.kernel_ = _kernel_of_scales(numbers, weight)
         else:
             names = getattr(self, "feature_names_in_", None)
             self.kernel_ = resolve_kernel(
                 kernel, numbers, weight, stream, names, self.table_encoder_
             )
             base.set_params(kernel=self.kernel_)
-        scaled = scaled_rows(self.kernel_, numbers, _STREAM)
+        self._wide = are_wide(numbers)
+        scaled = self._scaled(numbers)
         self.tree_, cells = CellTree.grow(scaled, self.cell_rows)
         self.estimators_samples_ = [used[rows] for rows in cells]
         tasks = (
@@ -194,9 +220,38 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         table = np.column_stack(columns) if columns else np.zeros((len(X), 1))
         return X, self._without_missing(table, reset)
 
+    def _refuse_blocks(self, X: Any) -> None:
+        """Raise for streams of rows."""
+        if isinstance(X, (RowBlocks, DeviceBlocks)):
+            raise TypeError(
+                f"{type(self).__name__} takes rows in memory, got {type(X).__name__}. "
+                "To fit, pass X and y as arrays or dataframes, of a sample of the rows "
+                "if there are too many, or fit a model with features, such as "
+                "randkern.KernelRidgeRegressor, to the stream; to predict, pass the "
+                "rows of one block after another."
+            )
+
+    def _scaled(self, numbers: Any) -> np.ndarray:
+        """Return the rows that the tree divides, whether these are sparse or not."""
+        if self._wide and not sp.issparse(numbers):
+            numbers = sp.csr_array(ops_of(numbers).to_host(numbers))
+        elif are_wide(numbers) and not self._wide:
+            numbers = numbers.toarray()
+        return scaled_rows(self.kernel_, numbers, _STREAM)
+
     def _without_missing(self, X: Any, reset: bool) -> Any:
         """Return rows with means of the fit in place of missing numbers."""
         if sp.issparse(X):
+            missing = np.isnan(X.data)
+            if reset:
+                n, n_columns = X.shape
+                known = np.where(missing, 0.0, X.data)
+                counts = n - np.bincount(X.indices[missing], minlength=n_columns)
+                totals = np.bincount(X.indices, known, n_columns)
+                self._means = totals / np.maximum(counts, 1)
+            if missing.any():
+                X = X.copy()
+                X.data[missing] = self._means[X.indices[missing]]
             return X
         if reset:
             known = np.ma.masked_invalid(X)
@@ -224,10 +279,11 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         `values_of` returns those of a cell, (m,) or (m, k), for some rows.
         """
         check_is_fitted(self)
+        self._refuse_blocks(X)
         X, numbers = self._read(X, reset=False)
         out: Any = None
         for block in row_blocks(numbers.shape[0], _PREDICTED_ROWS):
-            scaled = scaled_rows(self.kernel_, numbers[block], _STREAM)
+            scaled = self._scaled(numbers[block])
             for cell, members, weight in self.tree_.cells(scaled):
                 rows = block.start + members
                 values = np.asarray(values_of(cell, safe_indexing(X, rows)))
@@ -273,7 +329,7 @@ class LocalRegressor(RegressorMixin, _LocalModel):
     estimators_ : list of estimators
         One per cell.
     estimators_samples_ : list of ndarray
-        For each cell, the numbers of its rows.
+        For each cell, the numbers of its rows; of copies that are merged, the first.
     kernel_ : Kernel
         Its distance says which rows are near.
     tree_ : CellTree
@@ -465,13 +521,29 @@ def _fitted(estimator: Any, X: Any, y: Any, weight: Any) -> Any:
     return estimator.fit(X, y, **weights)
 
 
-def _kernel_of_scales(X: Any) -> Gaussian:
+def _copies_of(X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first rows of equal entries and targets, and the place of each."""
+    if y.dtype.kind not in "fiub":
+        y = np.unique(y, return_inverse=True)[1]
+    if X.dtype.itemsize not in (4, 8):
+        X = X.astype(np.float64)
+    return copies_of(X, np.asarray(y.reshape(len(y), -1), dtype=np.float64))
+
+
+def _kernel_of_scales(X: Any, weight: np.ndarray | None) -> Gaussian:
     """Return a kernel whose distance is that of columns over standard deviations."""
+    if sp.issparse(X) and not are_wide(X):
+        X = X.toarray()
     if sp.issparse(X):
-        mean = np.asarray(X.mean(axis=0)).ravel()
-        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+        share = np.full(X.shape[0], 1.0) if weight is None else weight
+        share = share / share.sum()
+        mean = X.T @ share
+        square = X.multiply(X).T @ share
         scale = np.sqrt(np.maximum(square - mean**2, 0.0))
-    else:
+    elif weight is None:
         scale = X.std(axis=0)
+    else:
+        mean = np.average(X, axis=0, weights=weight)
+        scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
     scale[~(scale > 0)] = 1.0
     return Gaussian(lengthscale=scale * np.sqrt(len(scale)))

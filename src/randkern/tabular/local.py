@@ -106,7 +106,8 @@ def left_out_in_cells(model: LocalRegressor, X: np.ndarray) -> np.ndarray:
             values[others] = fit.predict(X[members[others]]).reshape(len(others), -1)
         out = np.zeros((len(X), values.shape[1])) if np.ndim(out) == 0 else out
         out[members] += weight[:, None] * values
-    return out
+    # Copies of a row are one row of the fit, and are left out together.
+    return out if model._copied is None else out[model._copied]
 
 
 def cells_within(
