@@ -18,7 +18,7 @@ no passes over the rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,12 +77,16 @@ def sample_left_out(
     The weights returned, (m,), are those of the rows; for labelled rows they add up to
     the share of each class in all rows.
     """
-    usable = np.arange(rows.n_rows)
+    # A number of rows, or the numbers of those with a weight: of a stream, the former
+    # takes no memory.
+    usable: Any = rows.n_rows
+    n_usable = rows.n_rows
     if rows.in_memory and rows.as_arrays().weight is not None:
         ops = ops_of(rows.like)
         usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
-    n = max(_MIN_LEFT_OUT, int(len(usable) * _SHARE))
-    n = min(n, len(usable), MAX_LEFT_OUT)
+        n_usable = len(usable)
+    n = max(_MIN_LEFT_OUT, int(n_usable * _SHARE))
+    n = min(n, n_usable, MAX_LEFT_OUT)
     numbers = np.sort(generator.choice(usable, n, replace=False))
     sample = rows.take(numbers)
     own = np.ones(n)
@@ -97,7 +101,13 @@ def sample_left_out(
     weight = np.bincount(group, own[used])[order]
     kept = used[first[order]]
     copies = weight / own[kept]
-    numbers, sample = numbers[kept], sample.take(kept)
+    if len(kept) < n:
+        numbers = numbers[kept]
+        if rows.in_memory:
+            del sample  # never two copies of wide rows
+            sample = rows.take(numbers)
+        else:
+            sample = sample.take(kept)
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2
@@ -142,18 +152,49 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
     """Merge rows of equal entries and targets, or return None if all are different."""
     if rows.n_rows == 0:
         return None
-    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
-    if len(first) == rows.n_rows:
+    groups = _groups(rows)
+    if len(groups.first) == rows.n_rows:
         return None
+    weight = np.ones(rows.n_rows)
+    if rows.weight is not None:
+        weight = ops_of(rows.Y).to_host(rows.weight)
+    total = np.bincount(groups.group, weight)
+    share = weight / np.where(total > 0, total, 1.0)[groups.group]
+    return MergedRows(_merged(rows, groups), groups.group, share)
+
+
+def distinct_rows(rows: ArrayRows) -> ArrayRows:
+    """Return different rows, with the sums of the weights of their copies.
+
+    Weights are repetitions to the last digit: rows that have any, or copies, are in an
+    order by their entries and targets.
+    """
+    groups = _groups(rows)
+    is_plain = rows.weight is None and len(groups.first) == rows.n_rows
+    return rows if is_plain else _merged(rows, groups)
+
+
+class _Groups(NamedTuple):
+    """The first row of each group of copies, and the group of each row."""
+
+    first: np.ndarray
+    group: np.ndarray
+
+
+def _groups(rows: ArrayRows) -> _Groups:
+    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    return _Groups(first, group)
+
+
+def _merged(rows: ArrayRows, groups: _Groups) -> ArrayRows:
+    """Return the first row of each group, with the sum of weights."""
     ops = ops_of(rows.Y)
     weight = np.ones(rows.n_rows)
     if rows.weight is not None:
         weight = ops.to_host(rows.weight)
-    total = np.bincount(group, weight)
-    merged = rows.take(first)
-    merged = ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
-    share = weight / np.where(total > 0, total, 1.0)[group]
-    return MergedRows(merged, group, share)
+    total = np.bincount(groups.group, weight)
+    merged = rows.take(groups.first)
+    return ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
 
 
 def _hashes(rows: ArrayRows) -> np.ndarray:
