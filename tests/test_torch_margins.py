@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern.backend.namespace import ops_of
 from randkern.exceptions import MemoryLimitError, NotSeparableError
 
 # Oracles here have no intercept; tests/test_intercepts.py has those with one.
@@ -273,28 +272,6 @@ def test_too_few_iterations_warn(data):
     with dispatch(), pytest.warns(ConvergenceWarning, match="max_iter=3"):
         model.fit(tensor(X), tensor(y))
     assert model.n_iter_ == 3
-
-
-def rosenbrock(x):
-    """The function that line searches are tried on, in any even number of variables."""
-    a, b = x[::2], x[1::2]
-    value = float((100 * (b - a**2) ** 2 + (1 - a) ** 2).sum())
-    slopes = (-400 * a * (b - a**2) - 2 * (1 - a), 200 * (b - a**2))
-    stack = torch.stack if isinstance(x, torch.Tensor) else np.stack
-    return value, stack(slopes, 1).reshape(-1)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
-def test_lbfgs_of_a_curved_valley(kind):
-    start = kind(np.tile([-1.2, 1.0], 5))
-    message = []
-    result, n_iter = ops_of(start).minimise(
-        *(rosenbrock, start, 1e-8, 200, 20),
-        lambda at: message.append(rosenbrock(at)[0]),
-    )
-    np.testing.assert_allclose(np.asarray(result), 1.0, atol=1e-7)
-    assert len(message) == n_iter < 60
-    assert np.all(np.diff(message) <= 0) and message[0] < rosenbrock(start)[0]
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ from randkern.models._gp_neighbors import (
 )
 from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.left_out import distinct_rows
 from randkern.models.memory import (
     check_laplace_memory,
     check_neighbor_memory,
@@ -92,6 +93,10 @@ class Inference(ABC):
     def has_outliers(self) -> bool:
         """Whether some targets may be far from f."""
         return isinstance(self.likelihood, StudentT)
+
+    def learned_from(self, sample: ArrayRows) -> ArrayRows:
+        """Return the rows whose likelihood is that of a sample."""
+        return sample
 
     @abstractmethod
     def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
@@ -232,6 +237,9 @@ class _LaplaceInference(Inference):
     """Laplace's approximation, with matrices of rows for each function, or for all."""
 
     is_joint: ClassVar[bool]
+
+    def learned_from(self, sample: ArrayRows) -> ArrayRows:
+        return distinct_rows(sample)  # weights count rows
 
     def max_learning_rows(self, basis: Basis, rows: TrainingData) -> int | None:
         return _max_laplace_rows(rows.n_targets)

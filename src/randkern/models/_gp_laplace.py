@@ -526,6 +526,8 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 _MAX_PRODUCTS = 1000
+# Relative residual of the systems of Newton's steps to the mode.
+_MAX_RESIDUAL = 0.05
 # Number of points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512
 _ROWS_OF_CLASSES = 256
@@ -630,7 +632,14 @@ def softmax_posteriors(
         return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
 
     start = ops.float64_zeros(loss.size, features.like)
-    flat, _ = descend(loss, loss.curvature, start, reached, _MAX_PRODUCTS)
+    flat, _ = descend(
+        loss,
+        loss.curvature,
+        start,
+        reached,
+        _MAX_PRODUCTS,
+        max_residual=_MAX_RESIDUAL,
+    )
     weights = flat.reshape(loss.shape)
     # The curvature as if classes were independent: π.
     grams = features.reduce(curvature_grams, _softmax, weights, D)

@@ -370,7 +370,9 @@ class GaussianProcess(FeatureModel):
                 n_learned = min(n_learned, most)
         self._inference.check_memory(basis, rows, n_learned, limit)
         learned_from = learning_rows(rows, self.plan_, stream.child("sample"), max_rows)
-        self._learn(learned_from, stream.child("restarts"), report)
+        distinct = self._inference.learned_from(learned_from)
+        self._learn(distinct, stream.child("restarts"), report)
+        self.n_rows_learned_ = learned_from.n_rows
         self._draw_landmarks(*sample, stream)
         posteriors = self._inference.posteriors(self._basis, rows, learned_from, limit)
         self._posteriors = posteriors.of_functions
@@ -408,7 +410,6 @@ class GaussianProcess(FeatureModel):
         self._learned_from = (sample.X, sample.Y, sample.weight)
         hyper = Hyperparameters(self.kernel_)
         plan = self._learning_plan
-        self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
         names = self._user_names(self.hyperparameters_)
         held = _OF_MEAN.values()

@@ -17,7 +17,12 @@ from randkern._random import Stream
 from randkern._warnings import warn
 from randkern.backend.descent import descend
 from randkern.models._margin import Intercepts, Margins, Solution, are_free, balanced
-from randkern.models._margin_newton import MAX_FREE, solve_by_newton
+from randkern.models._margin_newton import (
+    EXACT,
+    MAX_FREE,
+    VERY_FEW_ENTRIES,
+    solve_by_newton,
+)
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import add_combinations
 from randkern.models.memory import MIN_BLOCK_ROWS, newton_bytes
@@ -34,13 +39,11 @@ _MAX_EPOCHS = 300
 _EPOCHS_PER_PART = 50
 # Newton's method, with at most `MAX_FREE` free dual variables, so that its steps take
 # seconds, is tried after this round, and again after that times a factor; later if the
-# features have more than `_FEW_ENTRIES`. If they have very few, it takes no time, and
-# ends every descent: weights of rows are then repetitions, whatever `tol`.
+# features have more than `_FEW_ENTRIES`. If they have very few,
+# it ends every descent.
 _NEWTON_ROUND = 6
 _NEWTON_GROWTH = 4
 _FEW_ENTRIES = 2 * 10**7
-_VERY_FEW_ENTRIES = 10**5
-_EXACT = 1e-12
 
 
 def solve_by_descent(
@@ -62,7 +65,7 @@ def solve_by_descent(
     run = _Run(problem, stream.generator(), cache_bytes, spare_bytes)
     n_entries = len(problem.targets) * problem.features.width
     newton_round = _NEWTON_ROUND * (_NEWTON_GROWTH if n_entries > _FEW_ENTRIES else 1)
-    exact = _EXACT if n_entries <= _VERY_FEW_ENTRIES else tol
+    exact = EXACT if n_entries <= VERY_FEW_ENTRIES else tol
     is_stopped = is_rounded = False
     n_rounds = 0
     while not (is_stopped or is_rounded or run.is_solved(tol)) and n_rounds < max_iter:

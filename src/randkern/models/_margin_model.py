@@ -15,7 +15,12 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._libsvm import solve_by_libsvm
 from randkern.models._margin import Margins, Solution, check_kernel_values
 from randkern.models._margin_descent import solve_by_descent
-from randkern.models._margin_newton import solve_columns_by_newton
+from randkern.models._margin_newton import (
+    EXACT,
+    VERY_FEW_ENTRIES,
+    continued_by_newton,
+    solve_columns_by_newton,
+)
 from randkern.models.callbacks import FitReport
 from randkern.models.memory import feature_cache_bytes, newton_bytes
 
@@ -63,7 +68,7 @@ class MarginModel(FeatureModel):
         """Return the solution for targets and bounds (n, k).
 
         The exact kernel with an intercept is for LIBSVM, tensors for Newton's method,
-        all else for coordinate descent.
+        all else for coordinate descent. Newton's method ends the first for few rows.
         """
         cache_bytes, spare_bytes = self._cache_bytes(rows, is_tensor(targets))
         options: dict[str, Any] = {"tube": tube, "has_intercept": has_intercept}
@@ -75,7 +80,14 @@ class MarginModel(FeatureModel):
             solution, self.n_iter_ = solve_by_libsvm(
                 gram, problem, self.tol, int(self.max_iter), report
             )
-            return solution
+            is_small = gram.size <= VERY_FEW_ENTRIES
+            is_small &= newton_bytes(*gram.shape) <= spare_bytes
+            if not is_small or float(solution.gap.max()) > self.tol:
+                return solution
+            del gram  # before that of the factor is computed
+            features = self._feature_matrix(rows, cache_bytes, constant=True)
+            problem = Margins(features, targets, lower, upper, **options)
+            return continued_by_newton(problem, solution, min(self.tol, EXACT))
         features = self._feature_matrix(
             rows, cache_bytes, is_tensor(targets), has_intercept
         )

@@ -46,6 +46,10 @@ _MAX_STALLED = 4
 _MAX_STALLED_BEFORE = 12
 # The largest number of free variables that are solved for directly.
 MAX_FREE = 1000
+# If features have very few entries, it takes no time to solve to this gap: weights of
+# rows are then repetitions, whatever `tol`.
+VERY_FEW_ENTRIES = 10**5
+EXACT = 1e-12
 # Largest number of intercepts, and of those in succession that do not reduce the gap;
 # fewer of the latter are enough if rounding errors leave no smaller gap.
 _MAX_SHIFTS = 200
@@ -112,6 +116,23 @@ def solve_by_newton(
         elif reached > wanted:
             break
     return NewtonSolution(best, led, n_steps)
+
+
+def continued_by_newton(problem: Margins, solution: Solution, tol: float) -> Solution:
+    """Return a solution whose columns with a gap above `tol` are solved again.
+
+    A column is left as it is if its gap does not become smaller.
+    """
+    alpha = problem.ops.copy(solution.alpha)
+    for t in range(alpha.shape[1]):
+        if float(solution.gap[t]) <= tol:
+            continue
+        start, intercept = solution.alpha[:, t], solution.intercept[t : t + 1]
+        column = problem.column(t)
+        after = solve_by_newton(column, tol, start=start, intercept=intercept).solution
+        if float(after.gap[0]) < float(solution.gap[t]):
+            alpha[:, t] = after.alpha[:, 0]
+    return problem.solution(alpha)
 
 
 def solve_columns_by_newton(

@@ -11,8 +11,6 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-# Largest relative residual of the system of a step.
-_SHARE = 0.2
 _DECREASE = 1e-4
 _MAX_TRIALS = 40
 # A step is doubled as long as the slope is more than this share of the first.
@@ -37,12 +35,15 @@ def descend(
     report: Callable[[np.ndarray], bool] = lambda at: False,
     preconditioner: Curvature | None = None,
     patience: int = 0,
+    *,
+    max_residual: float,
 ) -> tuple[np.ndarray, int]:
     """Return the minimiser of a convex function, and the number of products used.
 
     Those are products with the second derivative, at most `max_products`. `reached`
     returns whether to stop, given the value and the gradient; so does `report`, called
-    with the vector of each step.
+    with the vector of each step. `max_residual` is the largest relative residual of the
+    system of a step.
 
     A preconditioner, the product with about the inverse second derivative at a vector,
     is computed each time that `patience` products have been taken: as many as take its
@@ -60,7 +61,9 @@ def descend(
         # Squares of tiny gradients underflow.
         size = ops.largest_or_zero(abs(gradient))
         most = min(max_products, limit) - n_products
-        step, taken = _newton_step(curvature(at), solve, gradient / size, most)
+        step, taken = _newton_step(
+            curvature(at), solve, gradient / size, most, max_residual
+        )
         step, n_products = size * step, n_products + taken
         accepted = _search(function, at, step, value, float(gradient @ step))
         if accepted is None:
@@ -105,13 +108,14 @@ def _newton_step(
     solve: Callable[[np.ndarray], np.ndarray],
     gradient: np.ndarray,
     max_products: int,
+    max_residual: float,
 ) -> tuple[np.ndarray, int]:
     """Return minus the inverse second derivative times the gradient, approximately."""
     residual = -gradient
     direction = solve(residual)
     step = 0.0 * gradient
     square = float(residual @ direction)
-    enough = _SHARE**2 * square
+    enough = max_residual**2 * square
     for n_products in range(1, max_products + 1):
         product_along = product(direction)
         curve = float(direction @ product_along)

@@ -18,7 +18,7 @@ no passes over the rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,12 +77,16 @@ def sample_left_out(
     The weights returned, (m,), are those of the rows; for labelled rows they add up to
     the share of each class in all rows.
     """
-    usable = np.arange(rows.n_rows)
+    # A number of rows, or the numbers of those with a weight: of a stream, the former
+    # takes no memory.
+    usable: Any = rows.n_rows
+    n_usable = rows.n_rows
     if rows.in_memory and rows.as_arrays().weight is not None:
         ops = ops_of(rows.like)
         usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
-    n = max(_MIN_LEFT_OUT, int(len(usable) * _SHARE))
-    n = min(n, len(usable), MAX_LEFT_OUT)
+        n_usable = len(usable)
+    n = max(_MIN_LEFT_OUT, int(n_usable * _SHARE))
+    n = min(n, n_usable, MAX_LEFT_OUT)
     numbers = np.sort(generator.choice(usable, n, replace=False))
     sample = rows.take(numbers)
     own = np.ones(n)
@@ -97,7 +101,13 @@ def sample_left_out(
     weight = np.bincount(group, own[used])[order]
     kept = used[first[order]]
     copies = weight / own[kept]
-    numbers, sample = numbers[kept], sample.take(kept)
+    if len(kept) < n:
+        numbers = numbers[kept]
+        if rows.in_memory:
+            del sample  # never two copies of wide rows
+            sample = rows.take(numbers)
+        else:
+            sample = sample.take(kept)
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2
@@ -142,28 +152,54 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
     """Merge rows of equal entries and targets, or return None if all are different."""
     if rows.n_rows == 0:
         return None
-    first, group = copies_of(rows.X, rows.Y)
-    if len(first) == rows.n_rows:
+    copies = copies_of(rows.X, rows.Y)
+    if len(copies.first) == rows.n_rows:
         return None
+    weight = np.ones(rows.n_rows)
+    if rows.weight is not None:
+        weight = ops_of(rows.Y).to_host(rows.weight)
+    total = np.bincount(copies.group, weight)
+    share = weight / np.where(total > 0, total, 1.0)[copies.group]
+    return MergedRows(_merged(rows, copies), copies.group, share)
+
+
+def distinct_rows(rows: ArrayRows) -> ArrayRows:
+    """Return different rows, with the sums of the weights of their copies.
+
+    Weights are repetitions to the last digit: rows that have any, or copies, are in an
+    order by their entries and targets.
+    """
+    copies = copies_of(rows.X, rows.Y)
+    is_plain = rows.weight is None and len(copies.first) == rows.n_rows
+    return rows if is_plain else _merged(rows, copies)
+
+
+def _merged(rows: ArrayRows, copies: Copies) -> ArrayRows:
+    """Return the first row of each group, with the sum of weights."""
     ops = ops_of(rows.Y)
     weight = np.ones(rows.n_rows)
     if rows.weight is not None:
         weight = ops.to_host(rows.weight)
-    total = np.bincount(group, weight)
-    merged = rows.take(first)
-    merged = ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
-    share = weight / np.where(total > 0, total, 1.0)[group]
-    return MergedRows(merged, group, share)
+    total = np.bincount(copies.group, weight)
+    merged = rows.take(copies.first)
+    return ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
 
 
-def copies_of(X: Rows, Y: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first rows of equal entries and targets, and the place of each there.
+class Copies(NamedTuple):
+    """The first row of each group of equal rows, and the group of each row."""
+
+    first: np.ndarray
+    group: np.ndarray
+
+
+def copies_of(X: Rows, Y: Array) -> Copies:
+    """Return the groups of rows with equal entries and targets.
 
     X and Y, (n, k), hold numbers of 4 or 8 bytes.
     """
     hashes = _hashes(X, Y)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    return first, group
+    return Copies(first, group)
 
 
 def _hashes(X: Rows, Y: Array) -> np.ndarray:

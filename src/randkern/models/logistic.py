@@ -42,6 +42,8 @@ _N_VECTORS = 12
 # they are computed after that many products, and not before `_MIN_PATIENCE`.
 _COLUMNS_PER_PASS = 40
 _MIN_PATIENCE = 20
+# Steps are many and start far away: their systems are solved to this residual.
+_MAX_RESIDUAL = 0.2
 # A rarer class starts with the intercept of this share of the rows.
 _MIN_SHARE = 1e-9
 # Curvature of an intercept that may be rounding error.
@@ -336,6 +338,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             report_step,
             scaled.preconditioner if patience else None,
             patience,
+            max_residual=_MAX_RESIDUAL,
         )
         if not reached(*scaled(flat)) and not is_stopped:
             self._warn(ops.largest_or_zero(abs(scaled(flat)[1])) * unit / largest)
