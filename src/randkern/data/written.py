@@ -29,7 +29,9 @@ _AMOUNT = re.compile(
 )
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}
 
-_MONTH = r"(?P<name>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun"]
+_MONTHS += ["jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = rf"(?P<name>{'|'.join(_MONTHS)})[a-z]*\.?"
 _TIME = r"(?P<time>[T ,]+\d{1,2}(:\d\d.*)?)?"
 _DATES = [
     re.compile(pattern + _TIME, re.IGNORECASE)
@@ -40,7 +42,6 @@ _DATES = [
         rf"(?:[a-z]+,? )?{_MONTH} (?P<day>\d{{1,2}}),? (?P<year>\d{{4}})",
     )
 ]
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 # Years of two digits: 69 is 1969, and 68 is 2068, as in POSIX.
 _CENTURY = 69
 _START = datetime(1970, 1, 1, tzinfo=UTC)
