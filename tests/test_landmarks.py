@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import chi2
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -444,3 +445,14 @@ def test_processes_of_labels():
     np.testing.assert_allclose(got.predict_proba(rows), expected, atol=1e-5)
     few = process(rk.GaussianProcessClassifier, 10, optimizer=None).fit(X, Y > 0)
     np.testing.assert_allclose(few.predict_proba(100 + NEW), 0.5, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_landmarks_of_an_optical_kernel_are_solved_accurately():
+    """Conjugate gradients in single precision fail on values of very many sizes."""
+    X, y = load_digits(return_X_y=True)
+    X = (X / 16).astype(np.float32)
+    model = rk.KernelRidgeClassifier(
+        rk.Optical(2), 1e-2, 1_000, features="nystrom", random_state=0
+    )
+    assert model.fit(X[:1300], y[:1300]).score(X[1300:], y[1300:]) > 0.9

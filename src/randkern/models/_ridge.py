@@ -262,9 +262,7 @@ class KernelRidge(RidgeModel):
         "auto" does so if the direct system does not fit the memory limit, or takes
         twice the work: min(n, D) operations per entry of the features, against
         4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
-        labels, whose signs are right before their values are. For landmarks it takes
-        six times as many, as their factor is solved with for every row, in double
-        precision.
+        labels, whose signs are right before their values are.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -276,10 +274,7 @@ class KernelRidge(RidgeModel):
         if self.plan_ is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
-        work = min(n, self.plan_.n_components)
-        if self.plan_.triangle is not None and not is_dual:
-            work *= 6
-        return work >= 2 * iterations * (4 * k + 60)
+        return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
