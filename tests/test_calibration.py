@@ -465,12 +465,3 @@ def test_streams_have_the_probabilities_of_arrays():
     rows = rk.RowBlocks.from_arrays(X, y, block_rows=700)
     found = clone(model).fit(rows, None).predict_proba(X)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_landmarks_are_solved_for_by_the_cheaper_solver():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1500, 4)).astype(np.float32)
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 700, random_state=0)
-    landmarks = clone(model).set_params(features="nystrom").fit(X, X[:, 0])
-    assert landmarks.solution_.outcome.name == "LOSS_CONVERGED"
-    assert clone(model).fit(X, X[:, 0]).solution_.outcome.name == "SUCCESS"
