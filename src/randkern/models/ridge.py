@@ -10,14 +10,14 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, remember
 from randkern._sklearn import StrOptions
-from randkern._validation import check_weights, validate_rows
+from randkern._validation import check_has_targets, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
-from randkern.models._targets import ClassLabels, RealTargets
+from randkern.models._targets import ClassLabels, Labels, Numbers, RealTargets
 from randkern.models.calibration import (
     LeaveOneOutIntervals,
     LogitsOfDecisions,
@@ -210,10 +210,13 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         if first:
             self._validate_params()
         X = validate_rows(self, X, reset=first)
+        check_has_targets(self, y)
         if first:
-            Y, weight = self._read_targets(X, y, sample_weight)
+            reader, Y, weight = Numbers().read(X, y, sample_weight)
+            remember(self, reader.attributes)
         else:
-            Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
+            reader = Numbers(self._n_outputs)
+            Y, weight = reader.columns(X, y, check_weights(sample_weight, X))
         self._partial_fit_targets(X, Y, weight, solve)
         return self
 
@@ -369,7 +372,9 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
                 f"classes={classes!r} differ from those of the first call, "
                 f"{self.classes_.tolist()}; pass the same classes, or None."
             )
-        self._set_classes(known_classes)
-        Y, weight = self._read_later_targets(X, y, weight)
+        reader = Labels(self.class_weight).of_classes(known_classes)
+        remember(self, reader.attributes)
+        check_has_targets(self, y)
+        Y, weight = reader.columns(X, y, weight)
         self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self
