@@ -201,17 +201,17 @@ def read_stream(
             "the stream has no rows: found 0 samples, but at least 1 is required; "
             "pass blocks with rows."
         )
-    targets = checked.targets = targets.learned(summaries)
+    known = checked.targets = targets.learned(summaries)
     checked.like = like if device is None else _empty_on(device, like)
-    streamed = StreamedRows(checked.read, n_rows, targets.n_columns, checked.like)
+    streamed = StreamedRows(checked.read, n_rows, known.n_columns, checked.like)
     if target_bytes <= _TARGET_BYTES:
         read_targets = (
             # Rows without columns, against which targets are checked.
-            targets.columns(ops_of(like).float64_zeros((len(y), 0), like), y, weight)
+            known.columns(ops_of(like).float64_zeros((len(y), 0), like), y, weight)
             for y, weight in cached
         )
-        streamed._statistics = TargetStatistics.of(read_targets, targets.n_columns)
-    return FitData(streamed, targets, sample.rows())
+        streamed._statistics = TargetStatistics.of(read_targets, known.n_columns)
+    return FitData(streamed, known, sample.rows())
 
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:

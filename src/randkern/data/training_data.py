@@ -257,11 +257,28 @@ class FitData:
     targets : KnownTargets
     sample : tuple
         Rows and their weights, or None, for resolving the kernel.
+    kernel, plan
+        The kernel with numbers, and its features, or None for the exact kernel.
+    shift : tuple of float
+        Was subtracted from the targets.
+    limit : int
+        The memory of the fit in bytes.
+    stream : Stream
     """
 
     rows: TrainingData
     targets: Any
     sample: tuple[Rows, Any]
+    kernel: Any = None
+    plan: Any = None
+    shift: tuple[float, ...] = ()
+    limit: int = 0
+    stream: Any = None
+
+    @property
+    def kept_rows(self) -> Any:
+        """The rows that a model of the exact kernel keeps; else None."""
+        return self.rows.as_arrays().X if self.plan is None else None
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
@@ -40,6 +41,8 @@ from randkern.projections import PROJECTIONS
 
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
 MAX_EXACT_ROWS = 20_000
+# Columns of features that are summed over rows at a time.
+_COLUMNS = 1024
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -60,6 +63,18 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             out[rows] = ops.precise_product(evaluate(plan, block), coef)
     return out * ops.float64_like(size, out)
+
+
+def feature_sums(plan: Plan, X: Rows, factors: Array) -> Array:
+    """Return Σ_i φ(x_i) a_iᵀ in float64, (D, k), for factors a (n, k)."""
+    ops = ops_of(X)
+    out = ops.float64_zeros((plan.n_components, factors.shape[1]), X)
+    # The sums over columns without the triangle, solved with it once.
+    raw = plan.raw
+    block = ops.as_float64(X) if raw is not plan else X
+    for columns in row_blocks(len(out), _COLUMNS):
+        out[columns] = ops.as_float64(evaluate(raw, block, columns)).T @ factors
+    return plan.solve(out)
 
 
 def predict_by_rows(
@@ -157,11 +172,18 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         remember(self, data.targets.attributes)
         return data
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> TrainingData:
-        """Return checked rows; resolve the kernel on them and draw its features."""
+    def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> FitData:
+        """Return checked rows, a kernel resolved on them, and its features."""
         data = self._read_rows(X, y, sample_weight, stream)
         self._draw(*data.sample, stream)
-        return self._numbered(data.rows)
+        return replace(
+            data,
+            rows=self._numbered(data.rows),
+            kernel=self.kernel_,
+            plan=self.plan_,
+            limit=self._memory_for(data.rows),
+            stream=stream,
+        )
 
     def _numbered(self, rows: TrainingData) -> TrainingData:
         """Return rows, or their numbers if the matrix of the kernel is passed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
@@ -23,17 +22,16 @@ from randkern.models.calibration import (
     LogitsOfDecisions,
     calibrate,
 )
+from randkern.models.left_out import SampledRows
 
 
 class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
     """Mixin for ridge models of real targets."""
 
-    def _store_residuals(
-        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
-    ) -> None:
-        self._left_out_rows = numbers.tolist()  # plain numbers have no device
+    def _store_residuals(self, sample: SampledRows, residuals: Any) -> None:
+        self._left_out_rows = sample.numbers.tolist()  # plain numbers have no device
         self._left_out_sizes = abs(residuals)
-        self._left_out_weight = weight
+        self._left_out_weight = sample.weight
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -49,13 +47,10 @@ class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
 class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
     """Mixin for ridge models of labels, coded as ±1."""
 
-    _labelled: ClassVar[bool] = True
-
-    def _store_residuals(
-        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
-    ) -> None:
+    def _store_residuals(self, sample: SampledRows, residuals: Any) -> None:
+        Y = sample.rows.Y
         self.temperature_, self.calibration_offset_ = calibrate(
-            Y - residuals, Y > 0, weight
+            Y - residuals, Y > 0, sample.weight
         )
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -217,7 +212,7 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         else:
             reader = Numbers(self._n_outputs)
             Y, weight = reader.columns(X, y, check_weights(sample_weight, X))
-        self._partial_fit_targets(X, Y, weight, solve)
+        self._add_rows(X, reader, Y, weight, solve)
         return self
 
 
@@ -376,5 +371,5 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         remember(self, reader.attributes)
         check_has_targets(self, y)
         Y, weight = reader.columns(X, y, weight)
-        self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
+        self._add_rows(X, reader, Y, check_weights(weight, X), solve)
         return self
