@@ -7,6 +7,7 @@ here; without ``--quick`` those of ``--data-dir`` (or RANDKERN_DATA), its images
 estimators at larger sizes follow.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,10 +136,14 @@ def generated(name: str, seed: int = 0) -> pd.DataFrame:
 
 
 def table(
-    steps: Steps, name: str, frame: pd.DataFrame, folder: Path, time_limit: int
+    steps: Steps, name: str, file: Path | None, folder: Path, time_limit: int
 ) -> None:
-    """Fit a table, predict its test rows in several forms, and compare kernels."""
+    """Fit a table, predict its test rows in several forms, and compare kernels.
+
+    Without a file it is generated.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    frame = generated(name) if file is None else pd.read_csv(file, low_memory=False)
     test_rows = (frame.pop("fold") == 0).to_numpy()
     files = {part: folder / f"{part}.csv" for part in ("train", "test")}
     frame[~test_rows].to_csv(files["train"], index=False)
@@ -252,7 +258,7 @@ def images(steps: Steps, name: str, data_dir: Path, n_components: int) -> None:
         return check(error <= bound, f"error {error:.4f}, at most {bound:.4f}")
 
     for features in ("random", "nystrom"):
-        steps.take(name, f"{features} features", lambda how=features: classified(how))
+        steps.take(name, f"{features} features", partial(classified, features))
 
 
 def streams(steps: Steps, folder: Path, n_rows: int, n_components: int) -> None:
@@ -318,7 +324,7 @@ def estimators(steps: Steps, sizes: list[int], widths: list[int], most: float) -
             isinstance(cls, type) and hasattr(cls, "fit") and hasattr(cls, "score")
         ):
             continue
-        known = cls._get_param_names()
+        known = inspect.signature(cls).parameters
         for n in sizes:
             for width in widths if "n_components" in known else [1]:
                 if width * n * min(n, width) > most:
@@ -352,23 +358,20 @@ def main(
     steps, chosen = Steps(), only.split(",") if only else []
     found = data_dir or os.environ.get("RANDKERN_DATA")
     folder = None if quick or found is None else Path(found)
-    parts: dict[str, Callable[[], None]] = {
-        name: lambda name=name: table(
-            steps, name, generated(name), out / name, 3 if quick else 15
-        )
-        for name in ("prices", "defaults")
-    }
+    tables: dict[str, Path | None] = dict.fromkeys(("prices", "defaults"))
     for path in sorted(folder.glob("tables/*/*.csv.gz")) if folder else ():
-        name = f"{path.parent.name}/{path.name.removesuffix('.csv.gz')}"
-        parts[name] = lambda name=name, path=path: table(
-            steps, name, pd.read_csv(path, low_memory=False), out / name, 15
-        )
-    for name in _IMAGES if folder else ():
-        parts[name] = lambda name=name: images(steps, name, folder, 2000)  # type: ignore
+        tables[f"{path.parent.name}/{path.name.removesuffix('.csv.gz')}"] = path
+    parts: dict[str, Callable[[], None]] = {
+        name: partial(table, steps, name, path, out / name, 3 if quick else 15)
+        for name, path in tables.items()
+    }
+    if folder is not None:
+        for name in _IMAGES:
+            parts[name] = partial(images, steps, name, folder, 2000)
     n_rows = 20_000 if quick else 1_000_000
-    parts["streams"] = lambda: streams(steps, out / "rows", n_rows, 200)
+    parts["streams"] = partial(streams, steps, out / "rows", n_rows, 200)
     sizes, widths = ([1000], [10]) if quick else ([10, 1000, 100_000], [10, 1000])
-    parts["estimators"] = lambda: estimators(steps, sizes, widths, 2e11)
+    parts["estimators"] = partial(estimators, steps, sizes, widths, 2e11)
     for name, part in parts.items():
         if not chosen or name in chosen:
             part()
