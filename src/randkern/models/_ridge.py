@@ -17,7 +17,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing, forget, remember
-from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
@@ -35,42 +34,13 @@ from randkern.models.left_out import (
     merge_copies,
     sample_left_out,
 )
-from randkern.models.memory import (
-    dual_bytes,
-    feature_gram_bytes,
-    normal_equations_bytes,
-)
-from randkern.models.normal_equations import (
-    ROWS_AT_ONCE,
-    NormalEquations,
-    normal_equations_of,
-)
+from randkern.models.memory import check_matrices, matrix_bytes
+from randkern.models.normal_equations import NormalEquations, normal_equations_of
 from randkern.plan import Plan
 from randkern.solvers import ITERATIVE, PCG, IterativeSolver, Solution
 
 # Bounded so that sums of penalties do not overflow.
 _LARGEST_ALPHA = 1e300
-
-
-def check_matrices(
-    plan: Plan | None, rows: TrainingData, needed: int, limit: int, *, dual: bool
-) -> None:
-    """Raise a MemoryLimitError if the matrix of the system is too large."""
-    n = rows.n_rows
-    if plan is None:
-        subject = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
-        advice = (
-            "Use solver='pcg', or random features (for instance n_components=10_000)"
-        )
-    elif dual:
-        D = plan.n_components
-        subject = f"the {n} x {n} dual system of n_components={D} on {n} rows"
-        advice = "Use fewer components than rows"
-    else:
-        D = plan.n_components
-        subject = f"the {D} x {D} normal equations of n_components={D}"
-        advice = "Use fewer components"
-    check_memory(needed, limit, subject, advice)
 
 
 @dataclass(frozen=True)
@@ -436,18 +406,10 @@ class KernelRidge(RidgeModel):
 
     def _bytes(self, plan: Plan | None, rows: TrainingData, dual: bool) -> int:
         """Return the memory for solving by a factorisation."""
-        itemsize, k = rows.dtype.itemsize, rows.n_targets
-        if dual:
-            needed = dual_bytes(rows.n_rows, k, rows.like)
-            if plan is not None:
-                needed += feature_gram_bytes(plan, rows.n_rows, itemsize)
-            return needed
-        assert plan is not None
-        n_rows = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
-        needed = normal_equations_bytes(plan, n_rows, k, itemsize, rows.like)
-        if np.ndim(self.alpha) and len(np.unique(self.alpha)) > 1:
-            needed += 8 * plan.n_components**2  # a copy for each factor
-        return needed
+        several = np.ndim(self.alpha) > 0 and len(np.unique(self.alpha)) > 1
+        # Each penalty factorises a copy of the normal equations.
+        squares = 2 if several and not dual else 1
+        return matrix_bytes(plan, rows, squares, dual=dual)
 
     def _solve_added(self) -> None:
         """Solve the normal equations of added rows, and store the weights."""
@@ -481,7 +443,7 @@ class KernelRidge(RidgeModel):
             self._draw(X, sample_weight, root_stream(self.random_state))
             within = limit // 2 if solve else limit
             needed = self._bytes(self.plan_, rows, False)
-            check_matrices(self.plan_, rows, needed, within, dual=False)
+            check_matrices(self.plan_, rows, needed, within)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
