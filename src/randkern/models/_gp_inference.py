@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -47,9 +48,9 @@ from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.left_out import distinct_rows
 from randkern.models.memory import (
-    check_laplace_memory,
-    check_neighbor_memory,
-    check_process_memory,
+    check_matrices,
+    laplace_bytes,
+    process_bytes,
 )
 from randkern.plan import Plan
 
@@ -157,7 +158,8 @@ class Conjugate(Inference):
     def check_memory(
         self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
-        check_process_memory(basis.plan, rows, n_learned, limit)
+        needed = process_bytes(basis.plan, rows, n_learned)
+        check_matrices(basis.plan, rows, needed, limit)
 
     def evidence(
         self,
@@ -200,7 +202,12 @@ class Nearest(Conjugate):
     def check_memory(
         self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
-        check_neighbor_memory(rows, self.n_neighbors, limit)
+        # Copies of the rows in random order and over their lengthscales, a tree of
+        # them, and the neighbours of all rows with their distances.
+        n, d = rows.n_rows, rows.like.shape[1]
+        needed = 8 * n * (4 * d + 2 * self.n_neighbors)
+        subject = f"the process of {n} rows with n_neighbors={self.n_neighbors}"
+        check_memory(needed, limit, subject, "Use fewer neighbors")
 
     def evidence(
         self,
@@ -248,7 +255,8 @@ class _LaplaceInference(Inference):
         self, basis: Basis, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
         most = min(rows.n_rows, _max_laplace_rows(rows.n_targets))
-        check_laplace_memory(basis.plan, rows, most, limit, joined=self.is_joint)
+        needed = laplace_bytes(basis.plan, rows, most, joined=self.is_joint)
+        check_matrices(basis.plan, rows, needed, limit)
 
 
 @dataclass(frozen=True)
