@@ -53,7 +53,6 @@ def assert_close(got, expected, share):
 SAMPLES = (
     "randkern.models.left_out",
     "randkern.models.calibration",
-    "randkern.models.feature_error",
 )
 _LARGEST_SAMPLE = 500 * 20
 
