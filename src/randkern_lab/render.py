@@ -95,7 +95,7 @@ class Quoted:
         self, words: str, *, rows: str = "", columns: str = "", best: str = ""
     ) -> str:
         """Return some rows and columns of a table that the experiment prints."""
-        tables: list[TextTable] = self.record.experiment.tables(self.results)
+        tables: list[TextTable] = list(self.record.experiment.tables(self.results))
         chosen = next((t for t in tables if words in t.title), None)
         if chosen is None:
             titles = "; ".join(t.title for t in tables)
