@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.reporting import EvaluatedModel, evaluate, page, panels
-from randkern.reporting.page import learning_curve
+from randkern.reporting.learning_curve import scores_by_rows
 from randkern.reporting.scores import Evaluation
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
@@ -175,7 +175,7 @@ def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_a_figure_that_fails_is_a_line_in_the_report(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(page.quality, "residuals", fail)
+    monkeypatch.setitem(page.OF_NUMBERS, "Residuals", fail)
     result = fit("--no-refit")
     assert result.exit_code == 0
     assert "warning: the report lacks the figure 'Residuals'" in result.stderr
@@ -221,7 +221,7 @@ def test_every_kind_of_model_has_a_learning_curve(kind):
     encoder = rk.TabularEncoder().fit(rows)
     fit = member.fit(encoder.transform(rows), y)
     model.model_ = TabularModel([Member(1.0, encoder, fit)])
-    curve = learning_curve(model, (rows, y), (rows, y))
+    curve = scores_by_rows(model, (rows, y), (rows, y))
     assert list(curve) == [60, 120]
     exact = rk.KernelRidgeRegressor(rk.Gaussian(), 0.1, None, fit_intercept=True)
     if not classes:

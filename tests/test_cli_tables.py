@@ -27,7 +27,7 @@ import randkern as rk
 from randkern import cli
 from randkern.cli import console, predict, tables
 from randkern.reporting import baselines, evaluate, summarise
-from randkern.reporting.page import learning_curve
+from randkern.reporting.learning_curve import scores_by_rows
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
@@ -134,7 +134,7 @@ def test_learning_curves_end_at_the_error_of_the_model():
     fit = fit_ridge(kernel, 1e-3, table, order)
     model = rk.TabularRegressor()
     model.model_ = TabularModel([Member(1.0, encoder, fit)])
-    curve = learning_curve(model, (rows[:200], y[:200]), (rows[200:], y[200:]))
+    curve = scores_by_rows(model, (rows[:200], y[:200]), (rows[200:], y[200:]))
     errors = model.model_.predict(rows[200:])[:, 0] - y[200:]
     assert list(curve) == [50, 100, 200]
     assert curve[200]["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
@@ -154,7 +154,7 @@ def test_figures_of_reports_have_the_colours_of_the_page(fitted):
         assert {"--ink", "--link"} <= used <= known
         # Black would not be seen in the dark.
         assert not re.search(
-            "#000000|#0b6e99", "".join(re.findall('style="(.*?)"', figure))
+            "#000000|#0072b2", "".join(re.findall('style="(.*?)"', figure))
         )
 
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from sklearn.base import is_classifier
 
 import randkern as rk
-from randkern_lab.rehearsal.answers import (
+from _answers import (
     Asked,
     ask,
     estimators,

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -122,7 +121,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
 
 CASES = {
     # name: (rows, n_components, limit, what, advice)
-    "primal": (1500, 1000, "10MB", "1000 x 1000 normal equations", "fewer components"),
+    "primal": (1500, 1000, "10MB", "1000 x 1000 matrices", "fewer components"),
     "dual": (1000, 4000, "5MB", "1000 x 1000 dual system", "fewer components"),
     "exact": (1500, None, "10MB", "exact 1500 x 1500 Gram matrix", "random features"),
 }
@@ -198,198 +197,6 @@ def test_few_rows_need_little():
 
 
 # -- what a fit takes -------------------------------------------------------------
-
-BLOCK = 64 * MB  # the features that are held at a time
-TILES = 4 * 8 * 1024**2  # what copies between the triangles of a matrix take
-
-
-@pytest.fixture(scope="module")
-def many_rows() -> tuple[np.ndarray, np.ndarray]:
-    X = np.random.default_rng(0).normal(size=(20_000, 10)).astype(np.float32)
-    # Compile outside the measurement.
-    rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=10).fit(X[:50], X[:50, 0])
-    return X, np.sin(X[:, 0])
-
-
-@pytest.mark.nightly
-def test_primal_memory_does_not_grow_with_the_rows(many_rows):
-    """20,000 rows of 1,000 features in float64 are 160 MB, never held at once."""
-    X, y = many_rows
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0), n_components=1000, fit_intercept=True, random_state=0
-    )
-    X, weights = X.astype(np.float64), np.linspace(0, 1, len(X))
-    gram = 8 * 1000**2
-    peak = peak_bytes(lambda: model.fit(X, y, sample_weight=weights))
-    assert peak < gram + BLOCK + TILES
-    assert peak_bytes(lambda: model.predict(X)) < BLOCK + TILES
-
-
-@pytest.mark.nightly
-def test_partial_fit_memory(many_rows):
-    X, y = many_rows
-    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=1000, random_state=0)
-    model.partial_fit(X[:1000], y[:1000], solve=False)
-
-    def go_on() -> None:
-        for start in range(1000, 7000, 2000):
-            rows = slice(start, start + 2000)
-            model.partial_fit(X[rows], y[rows], solve=False)
-
-    assert peak_bytes(go_on) < 4 * 2000 * 1000 + TILES
-    # The factorisation works on a copy.
-    assert peak_bytes(model.solve) < 8 * 1000**2 + TILES
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("n_components", [None, 2500], ids=["exact", "dual"])
-def test_dual_memory_is_that_of_one_square(many_rows, n_components):
-    X, y = (array[:2400] for array in many_rows)
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0), n_components=n_components, fit_intercept=True, random_state=0
-    )
-    gram = 8 * 2400**2
-    # Beside the matrix: a few tiles of at most 2048 x 2048, whatever n.
-    assert peak_bytes(lambda: model.fit(X, y)) < gram + 4 * 8 * 2048**2
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("n", "d", "n_components", "projection"),
-    [
-        (1600, 5, None, "auto"),
-        (1600, 5, 2000, "auto"),
-        (5000, 5, 400, "auto"),
-        (200, 3000, 300, "dense"),
-        (200, 3000, 300, "orthogonal"),
-    ],
-    ids=["exact", "dual", "primal", "wide rows", "wide orthogonal"],
-)
-def test_a_fit_stays_within_its_limit(n, d, n_components, projection):
-    """A limit below what a fit takes refuses it, one of 2.5 times that lets it in."""
-    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
-    y = X[:, 0].copy()
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0),
-        n_components=n_components,
-        solver="cholesky",
-        projection=projection,
-        random_state=0,
-    )
-    peak = peak_bytes(lambda: model.fit(X, y))
-    # But for two megabytes of tiles and tables that no estimate counts.
-    with pytest.raises(MemoryLimitError):
-        model.set_params(memory_limit=peak - 2 * MB).fit(X, y)
-    # A square of few rows takes less than the tiles that are counted for many.
-    model.set_params(memory_limit=2.5 * peak).fit(X, y)
-
-
-RESIDENT = """
-import gc, warnings
-import numpy as np, randkern as rk
-from randkern.exceptions import MemoryLimitError
-
-def resident(field):
-    with open("/proc/self/status") as file:
-        return next(int(s.split()[1]) for s in file if s.startswith(field)) * 1024
-
-def fit(model, n):
-    return model.fit(X[:n], y[:n])
-
-warnings.simplefilter("ignore")
-double = np.random.default_rng(0).normal(size=(5000, 5))
-single = double.astype(np.float32)
-cases = [
-    (rk.KernelRidgeRegressor(solver="cholesky"), double, 2000),
-    (rk.KernelRidgeRegressor(solver="cholesky"), single, 2000),
-    (rk.KernelRidgeRegressorCV(), double, 700),
-    (rk.GaussianProcessRegressor(optimizer=None), double, 700),
-]
-for model, X, n_components in cases:
-    y = X[:, 0].astype(float)
-    model.set_params(n_components=50, random_state=0)
-    fit(model, 300)  # compiled, and BLAS has its buffers
-    model.set_params(n_components=n_components, memory_limit=1000)
-    try:
-        fit(model, len(X))
-    except MemoryLimitError as error:
-        limit = str(error).split("needs about ")[1].split(", over")[0]
-    # What is needed is enough: a tenth less than what the error advises.
-    model.set_params(memory_limit=1.01 * float(limit.split()[0]) * 1e6)
-    assert limit.endswith("MB")
-    gc.collect()
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    before = resident("VmRSS")
-    fit(model, len(X))
-    print(resident("VmHWM") - before, model.memory_limit)
-"""
-
-
-@pytest.mark.nightly
-def test_the_limit_that_is_advised_holds_resident_memory():
-    """What BLAS and compiled code take is in it, of which Python knows nothing."""
-    if not os.access("/proc/self/clear_refs", os.W_OK):
-        pytest.skip("the peak of resident memory cannot be reset here")
-    done = subprocess.run(
-        [sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True
-    )
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert len(lines) == 4
-    for peak, limit in lines:
-        assert float(peak) < 1.05 * float(limit) + 4 * MB
-
-
-LIMITED = """
-import ctypes, gc, warnings
-import numpy as np, randkern as rk
-from randkern.exceptions import MemoryLimitError
-
-def resident(field):
-    with open("/proc/self/status") as file:
-        return next(int(s.split()[1]) for s in file if s.startswith(field)) * 1024
-
-warnings.simplefilter("ignore")
-X = np.random.default_rng(0).normal(size=(4000, 5))
-cases = [
-    (rk.KernelSVR(max_iter=5, random_state=0), 50e6, False),
-    (rk.KernelSVR(max_iter=5, random_state=0), 20e6, True),
-]
-for model, limit, exact in cases:
-    y = X[:, 0]
-    model.set_params(n_components=None if exact else 50)
-    model.fit(X[:300], y[:300])  # compiled, and BLAS has its buffers
-    model.set_params(memory_limit=limit)
-    size, admitted = 2000, False
-    while not admitted:
-        n = size if exact else len(X)
-        model.set_params(n_components=None if exact else size)
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        before = resident("VmRSS")
-        try:
-            model.fit(X[:n], y[:n])
-            admitted = True
-        except MemoryLimitError:
-            size = int(size / 1.15)
-        assert resident("VmHWM") - before < 1.1 * limit + 2e6, (model, size)
-    assert size > 50
-    print(type(model).__name__, size, (resident("VmHWM") - before) / limit)
-"""
-
-
-@pytest.mark.nightly
-def test_the_largest_fits_within_a_limit_hold_it():
-    """Compiled code takes memory that Python does not count."""
-    if not os.access("/proc/self/clear_refs", os.W_OK) or sys.platform != "linux":
-        pytest.skip("the peak of resident memory cannot be reset here")
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 2
 
 
 @pytest.mark.nightly

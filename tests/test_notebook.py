@@ -112,18 +112,6 @@ def test_fitted_models_of_tables_are_shown_with_their_importances(model):
     np.testing.assert_allclose(shares, expected, atol=6e-4)
 
 
-def test_every_figure_draws_on_the_axes_it_is_passed(model, table, ax):
-    X, y = table
-    plots = rk.plots
-    assert plots.plot_leaderboard(model, n_kernels=3, ax=ax) is ax
-    trials = model.leaderboard_.head(3)
-    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], trials["error"])
-    ridge = rk.KernelRidgeRegressor(n_components=30, random_state=0)
-    assert plots.plot_learning_curve(ridge, X, y, cv=3, ax=ax) is ax
-    assert ax.get_ylabel() == "R² of rows left out" and ax.get_legend() is None
-    assert plots.plot_leaderboard(model).figure is not ax.figure
-
-
 def test_importances_are_in_order(model, ax):
     rk.plots.plot_importances(model, n_columns=4, ax=ax)
     widths = [bar.get_width() for bar in ax.patches]
@@ -142,28 +130,6 @@ def test_intervals_say_how_many_targets_are_inside(model, table, ax):
     inside = ((low <= y) & (y <= high)).mean()
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["50% interval", "prediction", f"target, {inside:.0%} inside"]
-
-
-def test_the_spectrum_is_that_of_the_gram_matrix(ax):
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    kernel = rk.Gaussian(0.3)
-    rk.plots.plot_spectrum(kernel, X, n_values=20, ax=ax)
-    expected = np.linalg.svd(kernel(X) / 60, compute_uv=False)[:20]
-    np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), expected)
-
-
-def test_posteriors_are_those_of_the_process(ax):
-    X = np.linspace(0, 6, 30)[:, None]
-    y = np.sin(X[:, 0])
-    process = rk.GaussianProcessRegressor(n_components=None, optimizer=None).fit(X, y)
-    rk.plots.plot_posterior(process, X, y, ax=ax)
-    grid, mean = ax.get_lines()[0].get_data()
-    np.testing.assert_allclose(mean, process.predict(grid[:, None]))
-    legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend[1:] == ["posterior mean", "target"]
-    assert rk.plots.plot_posterior(process, X[:, 0]).get_lines()
-    with pytest.raises(ValueError, match=r"shape \(n, 1\)"):
-        rk.plots.plot_posterior(process, np.hstack([X, X]))
 
 
 def test_the_report_of_a_fitted_model(model, table, tmp_path):

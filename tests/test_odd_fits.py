@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import randkern as rk
-from randkern_lab.rehearsal.answers import NAMED_ERRORS, is_raised
+from _answers import NAMED_ERRORS, is_raised
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="signals are those of POSIX"

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from randkern.plots.drawing import legible_ticks
 from randkern.plots.records import plot_compare, save_figure
-from randkern.plots.ticks import legible_ticks
 
 pytest.importorskip("matplotlib")
 

@@ -10,9 +10,7 @@ pytest.importorskip("typer")
 pytest.importorskip("pandas")
 import typer
 
-from randkern_lab.options import CommonOptions
 from randkern_lab.render import main, pages, quoted, rendered, unmarked
-from randkern_lab.tables import TextTable
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = quoted(ROOT / "benchmarks")
@@ -135,161 +133,49 @@ def test_typed_numbers_are_found(text):
     assert not typed(unmarked(f"It was <!-- a: b as s -->{text}<!-- end -->."))
 
 
-class Printed:
-    """An experiment that prints one table."""
-
-    name, title, command, Options = "printed", "A table.", "reproduce", CommonOptions
-
-    @staticmethod
-    def tables(results):
-        rows = [("first", "1.5", ""), ("second", "2", "x")]
-        tables = [("a", "1.50", "0.50"), ("b", "0.10", "0.10"), ("c", "2.00", "")]
-        return [
-            TextTable("Errors of methods", ("method", "error", "sign"), rows),
-            TextTable("By table", ("table", "ours", "theirs"), tables),
-        ]
-
-    @staticmethod
-    def notes(results):
-        return ["a | first note", f"{results['seconds']} seconds"]
-
-
 @pytest.fixture
-def root(tmp_path, monkeypatch):
-    """A repository with a page, and a record of an experiment."""
-    monkeypatch.setattr("randkern_lab.records.load", lambda name: Printed)
+def root(tmp_path):
+    """A repository with a page, and a record."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("Nothing measured.\n")
-    folder = tmp_path / "benchmarks" / "some"
-    folder.mkdir(parents=True)
-    (tmp_path / "benchmarks" / "records.toml").write_text(
-        '[some]\ncommand = "reproduce printed"\n'
-    )
-    results = {
-        "records": [
-            {"n": n, "seed": s, "error": n + s / 2} for n in (1, 4) for s in (0, 1)
-        ],
-        "best": {"a": {"error": 2.0}, "b": {"error": 3.0}},
-        "notes": ["a first note, in old words"],
-        "machine": {"cpu_count": 2, "processor": "x"},
-        "provenance": {
-            "date": "2026-01-02",
-            "commit": "0123456789",
-            "command": "randkern reproduce printed",
-            "sources": {"a.py": "0"},
-            "clean": True,
-        },
-        "seconds": 90,
-        "peak_memory_bytes": 2_000_000_000,
-    }
-    (folder / "results.json").write_text(json.dumps(results))
+    folder = tmp_path / "benchmarks"
+    (folder / "some").mkdir(parents=True)
+    listed = '[some]\ncommand = "reproduce a"\n[never]\ncommand = "reproduce b"\n'
+    (folder / "records.toml").write_text(listed)
+    rows = [{"n": n, "seed": s, "error": n + s / 2} for n in (1, 4) for s in (0, 1)]
+    best = {"a": {"error": 2.0}, "b": {"error": 3.0}}
+    results = {"records": rows, "best": best, "seconds": 90}
+    (folder / "some" / "results.json").write_text(json.dumps(results))
     return tmp_path
-
-
-def test_records_that_were_never_made_say_so(root):
-    listed = root / "benchmarks" / "records.toml"
-    listed.write_text(listed.read_text() + '[never]\ncommand = "reproduce printed"\n')
-    records = quoted(root / "benchmarks")
-    page = "It is <!-- never: error as .1f -->0<!-- end -->."
-    assert rendered(page, records) == page.replace("-->0<", "-->not recorded<")
-    for asked in (
-        "table never: Errors",
-        "notes never: first",
-        "figure never: a.png, b",
-    ):
-        result = rendered(f"<!-- {asked} -->\n<!-- end -->", records)
-        assert "the record never was never made" in result
-    figure = rendered("<!-- figure some: a.png, A text -->\n<!-- end -->", records)
-    assert "![A text](generated/records/some/a.png)" in figure
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("some: error where n == 4 and seed == 1 as .2f", "4.50"),
-        ("some: max(error) where n == 1 as .1p", "150.0"),
-        ("some: mean(error) as .3f", "2.750"),
-        ("some: mean(error) where n == 4 / mean(error) where n == 1 as .1f", "3.4"),
-        ("some: max(error) - min(error) as .1f", "3.5"),
-        ('some.best: error where key == "b" as d', None),
-        ('some.best: error where key == "b" as .0f', "3"),
-        ("some.seconds: seconds as duration", "90 s"),
-        ("some: error as .1f", None),  # four different values
-        ("some: best(error) as .1f", None),
-        ("some: error where m == 4 as .1f", None),
-        ("some: error where n == 5 as .1f", None),  # none at all
-        ("other: error as .1f", None),
+        ("r('some').records('n == 4 and seed == 1').error | f('.2f')", "4.50"),
+        ("r('some').records().error.mean() | f('.3f')", "2.750"),
+        ("r('some').best(\"key == 'b'\").error | f('.0f')", "3"),
+        ("r('some').seconds | duration", "90 s"),
+        ("r('never').records().error | percent", "not recorded"),
+        ("r('some').records().error | percent", None),  # four different values
+        ("r('some').records('n == 5').error | percent", None),  # none at all
+        ("r('other').seconds | duration", None),
     ],
 )
 def test_numbers_are_selected_from_rows(root, asked, expected):
-    page = f"A <!-- {asked} -->0<!-- end -->."
-    records = quoted(root / "benchmarks")
+    page, records = f"A <!-- {asked} -->0<!-- end -->.", quoted(root / "benchmarks")
     if expected is None:
         with pytest.raises(ValueError, match=re.escape(asked)):
             rendered(page, records)
     else:
         result = rendered(page, records)
-        assert result == f"A <!-- {asked} -->{expected}<!-- end -->."
+        assert result == page.replace(">0<", f">{expected}<")
         assert rendered(result, records) == result
-
-
-def test_tables_name_their_record_and_notes_are_selected(root):
-    page = (
-        "<!-- table some: of methods\ncolumns: method, error\n-->\n<!-- end -->\n"
-        "<!-- notes some: first -->\n<!-- end -->\n"
-        "<!-- index of records -->\n<!-- end -->\n"
-    )
-    result = rendered(page, quoted(root / "benchmarks"))
-    assert "| method | error |\n| --- | ---: |\n| first | 1.5 |\n" in result
-    assert "| second | 2 |\n\n*Record [some](" in result
-    assert "2026-01-02, commit 012345678, 2 cores (x).*" in result
-    # Notes are written anew, as tables are: records do not fix their words.
-    assert "\n* a \\| first note\n\n<!-- end -->" in result
-    assert "| 90 s | 2.0 GB |" in result
-
-
-def test_notes_of_older_records_keep_their_words(root, monkeypatch):
-    monkeypatch.setattr(Printed, "notes", staticmethod(lambda results: results["new"]))
-    page = "<!-- notes some: first -->\n<!-- end -->\n"
-    assert "* a first note, in old words" in rendered(page, quoted(root / "benchmarks"))
-
-
-def test_the_best_number_of_a_row_is_bold(root):
-    page = "<!-- table some: By table\nbest: least\n-->\n<!-- end -->\n"
-    result = rendered(page, quoted(root / "benchmarks"))
-    assert "| a | 1.50 | **0.50** |\n| b | **0.10** | **0.10** |\n" in result
-    assert "| c | **2.00** |  |" in result
-    greatest = rendered(page.replace("least", "greatest"), quoted(root / "benchmarks"))
-    assert "| a | **1.50** | 0.50 |" in greatest
-
-
-@pytest.mark.parametrize(
-    ("page", "message"),
-    [
-        ("A <!-- some: n as d -->0", "without its"),
-        ("<!-- some: max(n) as d -->0<!-- end -->", "at the beginning of a line"),
-        ("A <!-- notes some: first --><!-- end -->", "at the beginning of a line"),
-        ("<!-- notes some: third --><!-- end -->", "no note"),
-        ("<!-- table some: prices --><!-- end -->", "no title has these words"),
-        (
-            "<!-- table some: Errors\norder: D\n--><!-- end -->",
-            "rows, columns and best",
-        ),
-        ('<!-- table some: Errors\nrows: sign == "7"\n--><!-- end -->', "no rows"),
-    ],
-)
-def test_markers_that_ask_for_what_is_not_there_are_errors(root, page, message):
-    if message == "without its":
-        page += "<!-- end --><!-- end -->"
-    with pytest.raises(ValueError, match=message):
-        rendered(page, quoted(root / "benchmarks"))
 
 
 def test_the_command_writes_and_checks(root, capsys):
     page = root / "docs" / "a.md"
-    page.write_text(
-        "It took <!-- some.seconds: seconds as duration -->1 s<!-- end -->.\n"
-    )
+    page.write_text("It took <!-- r('some').seconds | duration -->1 s<!-- end -->.\n")
     with pytest.raises(typer.Exit):
         main(root, check=True)
     assert "a.md: its numbers differ from records" in capsys.readouterr().out

@@ -32,7 +32,6 @@ from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels.draw import fit_plan
 from randkern.models import alpha_search
-from randkern.models.memory import primal_search_bytes
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.solvers import Outcome
@@ -586,38 +585,8 @@ def test_one_decomposition_for_the_whole_grid(
     assert len(calls) == decompositions
 
 
-@pytest.mark.parametrize("cv", [None, 4])
-def test_cached_features_are_computed_once_and_others_again(monkeypatch, cv):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
-    cached, computed = [], []
-    fit_plan, evaluate = alpha_search.fit_plan, alpha_search.evaluate
-
-    def count_cached(kernel, Z, *args):
-        cached.append(len(Z))
-        return fit_plan(kernel, Z, *args)
-
-    monkeypatch.setattr(alpha_search, "fit_plan", count_cached)
-    model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
-    roomy = model.fit(X, y).cv_results_["mean_test_score"]
-    assert cached == [400]
-    # As little memory as the search takes.
-    monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 10_000)
-    monkeypatch.setattr(
-        alpha_search,
-        "evaluate",
-        lambda plan, X: computed.append(len(X)) or evaluate(plan, X),
-    )
-    n_bytes = primal_search_bytes(model.plan_, X, 1, len(ALPHAS))
-    model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
-    assert cached == [400]
-    assert sum(computed) == 400
-    assert len(computed) > 4
-    np.testing.assert_allclose(model.cv_results_["mean_test_score"], roomy)
-
-
 CASES = {
-    "primal": (3000, 800, "20MB", "800 x 800 normal equations", "fewer components"),
+    "primal": (3000, 800, "20MB", "800 x 800 matrices", "fewer components"),
     "dual": (800, 2000, "10MB", "800 x 800 dual system", "fewer components"),
     "exact": (800, None, "10MB", "exact 800 x 800 Gram matrix", "random features"),
 }

@@ -1,6 +1,5 @@
-"""Iterative solvers where memory is short: smaller blocks first, then good advice."""
+"""Iterative solvers where memory is short: smaller blocks."""
 
-import re
 import tracemalloc
 import warnings
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 import randkern as rk
-from randkern.exceptions import MemoryLimitError
 from randkern.solvers import PCG
 
 
@@ -57,39 +55,3 @@ def test_a_fit_stays_within_a_short_limit(solver, limit, table):
     tracemalloc.stop()
     # Copies of the targets, and of the rows of a batch.
     assert peak < limit + 5 * (X.nbytes + y.nbytes)
-
-
-def followed(message, estimator):
-    """Return what an error advises, each as a model of its own."""
-    name = type(estimator.solver).__name__
-    if result := re.search(rf"{name}\(rank=(\d+)\)", message):
-        solver = type(estimator.solver)(rank=int(result[1]))
-        yield estimator.__class__(
-            **estimator.get_params(deep=False) | {"solver": solver}
-        )
-    if result := re.search(r"Use n_components=(\d+)", message):
-        few = {"n_components": int(result[1])}
-        yield estimator.__class__(**estimator.get_params(deep=False) | few)
-    limit = {"memory_limit": re.search(r"memory_limit='([^']+)'", message)[1]}
-    yield estimator.__class__(**estimator.get_params(deep=False) | limit)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("projection", ["dense", "structured", "orthogonal"])
-@pytest.mark.parametrize("n_components", [3, 300, 2000])
-@EVERY_SOLVER
-def test_following_the_advice_succeeds(solver, n_components, projection, table):
-    X, y = table[0][:200], table[1][:200]
-    refused, limit = False, 300
-    while True:
-        try:
-            estimator = model(solver, limit, n_components, projection)
-            fit(estimator, X, y)
-            break
-        except MemoryLimitError as error:
-            message = str(error)
-        refused = True
-        for item in followed(message, estimator):
-            fit(item, X, y)
-        limit *= 10
-    assert refused

@@ -409,9 +409,9 @@ def test_the_gap_of_a_hard_margin_is_that_of_its_variables(separable):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_memory_is_checked_first(cls, dtype, data):
     X, y, _ = data
-    with pytest.raises(MemoryLimitError, match="a fit to 240 rows by 1000 features"):
+    with pytest.raises(MemoryLimitError, match="240 rows to 1000 features"):
         cls(memory_limit=100).fit(X.astype(dtype), y)
-    with pytest.raises(MemoryLimitError, match="by 60 features"):
+    with pytest.raises(MemoryLimitError, match="60 features"):
         cls(n_components=60, memory_limit="30kB").fit(X.astype(dtype), y)
 
 

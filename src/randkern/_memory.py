@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 import numbers
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,23 +72,6 @@ def warn_if_not_free(needed: int, subject: str) -> None:
             "end the process. Free some memory, or set a smaller memory_limit.",
             UserWarning,
         )
-
-
-def check_rank_memory(
-    n_bytes: Callable[[int], int],
-    rank: int,
-    limit: int,
-    subject: str,
-    solver: str,
-    otherwise: str = "",
-) -> None:
-    """Raise if a preconditioner of this rank exceeds `limit`; suggest one that fits.
-
-    `otherwise` is the advice if none fits.
-    """
-    fitting = bisect.bisect_right(range(rank), limit, key=n_bytes) - 1
-    advice = f"Use a smaller rank, as solver={solver}(rank={fitting})"
-    check_memory(n_bytes(rank), limit, subject, advice if fitting >= 0 else otherwise)
 
 
 def check_free(needed: int, subject: str, advice: str, *, share: bool = False) -> None:

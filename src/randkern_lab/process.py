@@ -8,15 +8,12 @@ process samples its anonymous memory every 10 ms.
 
 import importlib
 import json
-import math
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +50,6 @@ class Stopwatch:
 def in_fresh_process(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     request: Mapping[str, Any],
-    *,
-    seconds: float = math.inf,
-    cpu_seconds: int = 0,
-    memory_bytes: int = 0,
 ) -> dict[str, Any]:
     """Call a module's function in a new process, and measure its memory.
 
@@ -64,26 +57,20 @@ def in_fresh_process(
     JSON-compatible. The answer also gets ``peak_memory_bytes`` (resident, including
     imports and data) and ``peak_anonymous_bytes`` (without file pages; None if the
     system does not report it) of the whole process, and ``process_seconds``, including
-    imports. Raises SkippedCase if the function raised ValueError or MemoryError, if the
-    system ended the process, for instance for lack of memory, or if it took more than
-    `seconds`: then it is ended, with the processes that it has started. `cpu_seconds`
-    limits the processor time of each of these processes, which depends less on what
-    else the machine does, and `memory_bytes` their data (0: no limit, as on
-    systems other than Linux).
+    imports. Raises SkippedCase if the function raised ValueError or MemoryError, or if
+    the system ended the process, for instance for lack of memory.
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, name, str(cpu_seconds), str(memory_bytes)],
+        [sys.executable, "-m", __name__, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # to end its own processes with it
     )
-    said, complaints, peak = _watched(process, json.dumps(request), seconds)
+    said, complaints, peak = _watched(process, json.dumps(request))
     if process.returncode != 0:
-        _end(process)
         raise SkippedCase(_last_words(process.returncode, complaints))
     measured: dict[str, Any] = json.loads(said)
     if "error" in measured:
@@ -104,10 +91,9 @@ def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
     return {"peak_memory_bytes": measured.peak_bytes} | result
 
 
-def _watched(process: Any, request: str, seconds: float) -> tuple[str, str, int | None]:
+def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
     """Wait for a process; return its output, and its peak anonymous memory."""
     peak: int | None = None
-    end = time.monotonic() + seconds
     settings: str | None = request
     try:
         while True:
@@ -118,38 +104,13 @@ def _watched(process: Any, request: str, seconds: float) -> tuple[str, str, int 
                 now = _anonymous_bytes(process.pid)
                 if now is not None:
                     peak = max(peak or 0, now)
-                if time.monotonic() > end:
-                    raise SkippedCase(f"it took more than {seconds:,.0f} s") from None
     except BaseException:  # do not leave it running after an interrupt
-        _end(process)
+        process.kill()
+        process.wait()
         raise
 
 
-def _end(process: Any) -> None:
-    """End a process and all that it has started."""
-    if os.name == "posix":
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
-
-
-def _limit(cpu_seconds: int, n_bytes: int) -> None:
-    """Limit the processor time and the private memory of this process."""
-    if sys.platform != "linux":
-        return
-    import resource
-
-    if cpu_seconds:
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, hard))
-    if n_bytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
-
-
 def _last_words(status: int, complaints: str) -> str:
-    if status == -signal.SIGXCPU:
-        return "it took more processor time than it may"
     if status < 0:
         return (
             f"its own process was ended by signal {-status}; there may have been too "
@@ -170,7 +131,6 @@ def _anonymous_bytes(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    _limit(int(sys.argv[2]), int(sys.argv[3]))
     # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
         response = answer(sys.argv[1], json.load(sys.stdin))

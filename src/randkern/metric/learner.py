@@ -30,7 +30,7 @@ from randkern.kernels.default import TakesKernel
 from randkern.metric.ridge import applied, standardised, unit_targets, usable_rows
 from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
 from randkern.models._targets import TargetsOrLabels
-from randkern.models.memory import dual_bytes
+from randkern.models.memory import matrix_bytes
 
 # Full metrics are tried for at most this many columns, and at least this many rows per
 # column.
@@ -236,7 +236,7 @@ class MetricLearner(
             )
         if self.n_components is None or self.n_components >= n:
             # The best fits of two steps are in memory at the same time.
-            needed = 4 * dual_bytes(n, rows.n_targets)
+            needed = 4 * matrix_bytes(None, rows, 1)
             what = f"learning a metric with the exact kernel of {n} rows"
             advice = "Set n_components to less"
             check_memory(needed, resolve_memory_limit(None), what, advice)

@@ -43,8 +43,9 @@ from randkern.models._gp_likelihood import (
 from randkern.models._gp_rows import most_learning_rows
 from randkern.models.memory import (
     SUMMED_ROWS,
-    check_process_memory,
+    check_matrices,
     feature_block_rows,
+    process_bytes,
 )
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
@@ -504,7 +505,8 @@ class Normal(Likelihood):
     def check_memory(
         self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
-        check_process_memory(plan, rows, n_learned, limit)
+        needed = process_bytes(plan, rows, n_learned)
+        check_matrices(plan, rows, needed, limit)
 
     def evidence(
         self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream

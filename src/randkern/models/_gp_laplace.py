@@ -57,7 +57,7 @@ from randkern.models.feature_matrix import (
     products,
 )
 from randkern.models.logistic import LogisticLoss, curvature_grams
-from randkern.models.memory import SUMMED_ROWS, check_laplace_memory
+from randkern.models.memory import SUMMED_ROWS, check_matrices, laplace_bytes
 from randkern.plan import Plan
 
 # The largest and smallest number of rows to learn from; between them, as many as this
@@ -103,7 +103,8 @@ class LaplaceLikelihood(Likelihood):
         self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
         most = min(rows.n_rows, self.most_rows(plan, rows.n_targets))
-        check_laplace_memory(plan, rows, most, limit, joined=self.is_joint)
+        needed = laplace_bytes(plan, rows, most, joined=self.is_joint)
+        check_matrices(plan, rows, needed, limit)
 
     def evidence(
         self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
+from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
@@ -37,7 +38,6 @@ from randkern.models._gp_evidence import Normal, NormalEvidence
 from randkern.models._gp_likelihood import Basis, Evidence
 from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.cells import scaled_rows
-from randkern.models.memory import check_neighbor_memory
 from randkern.plan import Plan
 
 # Rows whose conditional densities estimate the likelihood while it is maximised.
@@ -354,7 +354,12 @@ class Nearest(Normal):
     def check_memory(
         self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
     ) -> None:
-        check_neighbor_memory(rows, self.n_neighbors, limit)
+        # Copies of the rows in random order and over their lengthscales, a tree of
+        # them, and the neighbours of all rows with their distances.
+        n, d = rows.n_rows, rows.like.shape[1]
+        needed = 8 * n * (4 * d + 2 * self.n_neighbors)
+        subject = f"the process of {n} rows with n_neighbors={self.n_neighbors}"
+        check_memory(needed, limit, subject, "Use fewer neighbors")
 
     def evidence(
         self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream

@@ -22,7 +22,7 @@ from randkern.models._margin_newton import (
     solve_columns_by_newton,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.memory import feature_cache_bytes, newton_bytes
+from randkern.models.memory import cache_bytes, newton_bytes, width_of
 
 
 def check_single_target(model: Any, rows: TrainingData) -> None:
@@ -109,12 +109,8 @@ class MarginModel(FeatureModel):
     def _cache_bytes(self, rows: Any, by_newton: bool) -> tuple[int, int]:
         """Return the memory for features, and the rest; raise if it is too little."""
         n, k = rows.n_rows, rows.n_targets
-        width = n if self.plan_ is None else self.plan_.n_components
-        return feature_cache_bytes(
-            self.plan_,
-            n,
-            self._memory_for(rows),
-            16 + 72 * k,
-            16 * k,
-            beside=newton_bytes(n, width) if by_newton else 0,
-        )
+        width = width_of(self.plan_, rows)
+        held = n * (16 + 72 * k) + width * 16 * k
+        if by_newton:
+            held += newton_bytes(n, width)
+        return cache_bytes(self.plan_, rows, self._memory_for(rows), held)

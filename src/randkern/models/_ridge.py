@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing, forget
-from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Array, Rows
@@ -24,16 +23,8 @@ from randkern.models.callbacks import FitReport
 from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import IterativeRidge, System
 from randkern.models.left_out import ProbedRows, merge_copies
-from randkern.models.memory import (
-    dual_bytes,
-    feature_gram_bytes,
-    normal_equations_bytes,
-)
-from randkern.models.normal_equations import (
-    ROWS_AT_ONCE,
-    NormalEquations,
-    normal_equations_of,
-)
+from randkern.models.memory import check_matrices, matrix_bytes
+from randkern.models.normal_equations import NormalEquations, normal_equations_of
 from randkern.solvers import ITERATIVE, PCG, IterativeSolver, Solution
 
 # Bounded so that sums of penalties do not overflow.
@@ -107,7 +98,7 @@ class KernelRidge(RidgeModel):
 
     def _fit_normal_equations(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
-        self._check_primal_memory(rows, limit)
+        check_matrices(self.plan_, rows, self._bytes(rows, False), limit)
         statistics = rows.reduce(normal_equations_of, self._plan)
         probed = self._probed(rows)
         residuals = self._store_solution_of(statistics, probed=probed)
@@ -116,7 +107,7 @@ class KernelRidge(RidgeModel):
 
     def _fit_gram(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
-        self._check_dual_memory(rows, limit)
+        check_matrices(self.plan_, rows, self._bytes(rows, True), limit, dual=True)
         # Leaving out all copies of a row is exact if they are one row.
         merged = merge_copies(rows)
         different = rows if merged is None else merged.rows
@@ -138,21 +129,6 @@ class KernelRidge(RidgeModel):
             solution = replace(solution, value=merged.expanded(solution.value))
         self._store_residuals(numbers, sample.rows.Y, residuals, sample.weight)
         self._store_dual(rows.X, solution, intercept)
-
-    def _check_dual_memory(self, rows: TrainingData, limit: int) -> None:
-        """Raise a MemoryLimitError if the matrix of the dual system is too large."""
-        n = rows.n_rows
-        if self.plan_ is None:
-            subject = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
-            advice = (
-                "Use solver='pcg', or random features (for instance "
-                "n_components=10_000)"
-            )
-        else:
-            D = self.plan_.n_components
-            subject = f"the {n} x {n} dual system of n_components={D} on {n} rows"
-            advice = "Use fewer components than rows"
-        check_memory(self._dual_bytes(rows), limit, subject, advice)
 
     def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""
@@ -268,37 +244,19 @@ class KernelRidge(RidgeModel):
             return self.solver != "cholesky"
         n = rows.n_rows
         k = rows.n_targets
-        is_dual = self._is_dual(rows)
-        if (self._dual_bytes if is_dual else self._primal_bytes)(rows) > limit:
+        if self._bytes(rows, self._is_dual(rows)) > limit:
             return True
         if self.plan_ is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
         return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
-    def _dual_bytes(self, rows: TrainingData) -> int:
-        needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
-        if self.plan_ is None:
-            return needed
-        itemsize = rows.dtype.itemsize
-        return needed + feature_gram_bytes(self.plan_, rows.n_rows, itemsize)
-
-    def _primal_bytes(self, rows: TrainingData) -> int:
-        n_rows = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
-        itemsize, k = rows.dtype.itemsize, rows.n_targets
-        needed = normal_equations_bytes(self._plan, n_rows, k, itemsize, rows.like)
-        if np.ndim(self.alpha) and len(np.unique(self.alpha)) > 1:
-            needed += 8 * self._plan.n_components**2  # a copy for each factor
-        return needed
-
-    def _check_primal_memory(self, rows: TrainingData, limit: int) -> None:
-        D = self._plan.n_components
-        check_memory(
-            self._primal_bytes(rows),
-            limit,
-            f"the {D} x {D} normal equations of n_components={D}",
-            "Use fewer components",
-        )
+    def _bytes(self, rows: TrainingData, dual: bool) -> int:
+        """Return the memory for solving by a factorisation."""
+        several = np.ndim(self.alpha) > 0 and len(np.unique(self.alpha)) > 1
+        # Each penalty factorises a copy of the normal equations.
+        squares = 2 if several and not dual else 1
+        return matrix_bytes(self.plan_, rows, squares, dual=dual)
 
     def _store_solution_of(
         self, statistics: NormalEquations, probed: ProbedRows | None = None
@@ -343,7 +301,7 @@ class KernelRidge(RidgeModel):
             limit = self._memory_for(rows)
             self._draw(X, sample_weight, root_stream(self.random_state))
             within = limit // 2 if solve else limit
-            self._check_primal_memory(rows, within)
+            check_matrices(self.plan_, rows, self._bytes(rows, False), within)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )

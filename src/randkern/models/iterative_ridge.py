@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._memory import check_rank_memory
+from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
@@ -19,7 +19,7 @@ from randkern.models._feature_model import predict_by_features
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
-from randkern.models.memory import kernel_operator_bytes, operator_memory
+from randkern.models.memory import iterating_bytes, kernel_operator_bytes
 from randkern.plan import Plan
 from randkern.solvers import (
     IterativeSolver,
@@ -151,7 +151,8 @@ class IterativeRidge:
         self, rows: TrainingData, plan: Plan, solver: IterativeSolver
     ) -> System:
         """Return the normal equations of features, by their products."""
-        fixed, at_once = operator_memory(plan, rows, solver, self.limit)
+        rank = solver.chosen_rank(plan.n_components)
+        fixed, at_once = iterating_bytes(plan, rows, rank, self.limit)
         block: Any = None
         if solver.validation_fraction is not None:
             if not rows.in_one_place:
@@ -252,15 +253,11 @@ def _dual_solver(
         fitting = (rank for rank in ranks if n_bytes(rank)[0] <= limit // 2)
         solver.rank = next(fitting, solver.chosen_rank(n))
     rank = solver.chosen_rank(n)
-    check_rank_memory(
-        lambda rank: n_bytes(rank)[0],
-        rank,
-        limit,
-        f"conjugate gradients on the exact kernel of {n} rows",
-        type(solver).__name__,
-        "Use random features (for instance n_components=10_000)",
-    )
-    return solver, n_bytes(rank)[1]
+    needed, iterating = n_bytes(rank)
+    subject = f"conjugate gradients on the exact kernel of {n} rows"
+    advice = "Use random features (for instance n_components=10_000)"
+    check_memory(needed, limit, subject, advice)
+    return solver, iterating
 
 
 def _held_out(

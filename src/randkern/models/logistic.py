@@ -32,7 +32,12 @@ from randkern.models.feature_matrix import (
     products,
 )
 from randkern.models.logistic_loss import derivatives, of_label
-from randkern.models.memory import block_rows, curvature_bytes, feature_cache_bytes
+from randkern.models.memory import (
+    block_rows,
+    cache_bytes,
+    curvature_bytes,
+    width_of,
+)
 
 # With the exact kernel of more rows, without an intercept, products replace a factor.
 _FACTORISED_ROWS = 8000
@@ -219,12 +224,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             self._fit_by_products(rows.as_arrays(), stream, report)
             return self
         limit = self._memory_for(rows)
-        per_feature = 8 * _N_VECTORS * rows.n_targets
+        vectors = 8 * _N_VECTORS * rows.n_targets * width_of(self.plan_, rows)
         # The factor of the exact Gram matrix has a column of ones in a copy.
-        cache_bytes, spare = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
-        )
-        features = self._feature_matrix(rows, cache_bytes, constant=self.fit_intercept)
+        cache, spare = cache_bytes(self.plan_, rows, limit, vectors, squares=4)
+        features = self._feature_matrix(rows, cache, constant=self.fit_intercept)
         loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
         report.begin(lambda flat: self._fitted(rows, features, flat))
         # Second derivatives are computed after so many iterations, if they fit.

@@ -20,13 +20,16 @@ from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
-from randkern.models.memory import CROSS_ROWS, block_rows, feature_block_rows
+from randkern.models.memory import (
+    CROSS_ROWS,
+    ROWS_AT_ONCE,
+    block_rows,
+    feature_block_rows,
+)
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, CholeskyState, Solution, mirror_upper
 
 _COLUMNS = 1024
-# Number of rows of targets per step.
-ROWS_AT_ONCE = 2**20
 
 
 @dataclass

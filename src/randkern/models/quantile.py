@@ -33,7 +33,7 @@ from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor, longest_row
-from randkern.models.memory import feature_cache_bytes, newton_bytes
+from randkern.models.memory import cache_bytes, newton_bytes, width_of
 
 # The first weight σ of the method of multipliers, in units of the width of the box: of
 # 1, 3, 10 and 30 the last took the least time for penalties of 0.1 and 1.
@@ -254,17 +254,10 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
 
     def _matrix_within_limit(self, rows: TrainingData) -> FeatureMatrix:
         """Return the features with a column of ones; raise if memory is short."""
-        n = rows.n_rows
-        width = n if self.plan_ is None else self.plan_.n_components
-        cache_bytes, _ = feature_cache_bytes(
-            self.plan_,
-            n,
-            self._memory_for(rows),
-            96,
-            64,
-            beside=newton_bytes(n, width),
-        )
-        return self._feature_matrix(rows, cache_bytes, precise=True, constant=True)
+        n, width = rows.n_rows, width_of(self.plan_, rows)
+        held = 96 * n + 64 * width + newton_bytes(n, width)
+        cache, _ = cache_bytes(self.plan_, rows, self._memory_for(rows), held)
+        return self._feature_matrix(rows, cache, precise=True, constant=True)
 
     def _set_aside(self, weight: np.ndarray, stream: Stream) -> np.ndarray:
         """Return the numbers of the rows for conformal shifts, in ascending order."""

@@ -18,7 +18,6 @@ from sklearn.utils.metadata_routing import (
 )
 
 from randkern._fitting import forget
-from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions
 from randkern.backend.namespace import ops_of
@@ -36,11 +35,7 @@ from randkern.models.alpha_search import (
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.left_out import merge_copies
-from randkern.models.memory import (
-    dual_search_bytes,
-    feature_gram_bytes,
-    primal_search_bytes,
-)
+from randkern.models.memory import check_matrices, float64_block_rows, matrix_bytes
 from randkern.models.ridge import RidgeClassifierMixin, RidgeRegressorMixin
 from randkern.solvers import Solution
 
@@ -240,28 +235,24 @@ class _ChoosesAlpha(RidgeModel):
         self, rows: ArrayRows, alphas: np.ndarray, limit: int
     ) -> PrimalSearch | DualSearch:
         """Return the search with the smaller system; raise if it exceeds the memory."""
-        X = rows.X
-        n = rows.n_rows
-        k = rows.n_targets
-        n_alphas = len(alphas)
-        advice = "Use fewer components"
-        predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
-        if self.plan_ is not None and self.plan_.n_components <= n:
-            D = self.plan_.n_components
-            needed = predictions + primal_search_bytes(self.plan_, X, k, n_alphas)
-            subject = f"decomposing the {D} x {D} normal equations of n_components={D}"
-            check_memory(needed, limit, subject, advice)
-            spare = limit - needed
-            return PrimalSearch(self.plan_, rows, alphas, self.fit_intercept, spare)
-        needed = predictions + dual_search_bytes(n, k, n_alphas)
-        subject = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
-        if self.plan_ is None:
-            advice = "Use random features (for instance n_components=1000)"
-        else:
-            needed += feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
-            subject = f"decomposing the {n} x {n} dual system of {n} rows"
-        check_memory(needed, limit, subject, advice)
-        return DualSearch(self._gram(X), rows, alphas, self.fit_intercept)
+        n, k, n_alphas = rows.n_rows, rows.n_targets, len(alphas)
+        dual = self.plan_ is None or self.plan_.n_components > n
+        side = n if dual else self._plan.n_components
+        # The matrix of a split, eigenvectors, and the workspace of LAPACK's divide and
+        # conquer, twice the size of the matrix.
+        needed = matrix_bytes(self.plan_, rows, 4 if dual else 5, dual=dual)
+        needed += 8 * n_alphas * side * (6 * k + 2)
+        if self.scoring or self.cv:
+            needed += 8 * n_alphas * n * k  # predictions
+        if not dual:
+            width = side + n_alphas * k
+            needed += 3 * 8 * width * min(n, float64_block_rows(width))
+        check_matrices(self.plan_, rows, needed, limit, dual=dual)
+        if dual:
+            gram = self._gram(rows.X)
+            return DualSearch(gram, rows, alphas, self.fit_intercept)
+        spare = limit - needed
+        return PrimalSearch(self._plan, rows, alphas, self.fit_intercept, spare)
 
     def _lengthscales(self) -> list[float] | list[None]:
         """Return the lengthscales to choose from, or None for the kernel as drawn.

@@ -18,6 +18,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 COVERAGE = 0.9
 # Other models are far better with an error below this share of a model's.
 _FAR_BETTER = 0.8
+# Rows for figures of partial dependence.
+_FEW_ROWS = 100
 # Intervals mislead if their coverage falls short by more than this.
 _MISSED = 0.15
 
@@ -61,6 +63,12 @@ class EvaluatedModel:
     peak_bytes: int | None = None
     held_out: str = ""
     metric: str = ""
+
+    @property
+    def few_rows(self) -> Any:
+        """Some training rows, spread over all of them."""
+        rows, _ = self.train
+        return rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
     @property
     def main_score(self) -> str:
@@ -259,6 +267,19 @@ def share_text(value: float) -> str:
     digits = 3 if not 0 < lack < 0.01 else 1 - math.floor(math.log10(lack))
     text = f"{value:.{min(digits, 9)}f}"
     return text if any(digit in text for digit in "123456789") else text.lstrip("-")
+
+
+#: Names of scores, and the texts of their values; others have the digits of the
+#: standard error.
+SCORES: dict[str, tuple[str, Callable[[float], str] | None]] = {
+    "error": ("misclassified", "{:.2%}".format),
+    "log_loss": ("log loss", "{:.4f}".format),
+    "auc": ("AUC", share_text),
+    "rmse": ("root mean squared error", None),
+    "mae": ("mean absolute error", None),
+    "r2": ("R²", share_text),
+    "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}".format),
+}
 
 
 def _mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
