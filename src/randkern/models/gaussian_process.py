@@ -451,9 +451,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             means, variances = self._posterior.moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
             # Nearest rows are searched for once.
-            values = self._in_units(means)
-            if isinstance(self._posterior, Posterior):
-                values = self._values_of(rows)
+            is_joint = isinstance(self._posterior, Posterior)
+            values = self._values_of(rows) if is_joint else self._in_units(means)
             return values, self._with_units(deviation, 1)
 
         if not return_cov:
