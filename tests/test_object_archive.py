@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import randkern as rk
 from randkern import persistence
-from randkern._object_archive import UnknownNodeError, dump, load
+from randkern.exceptions import ModelFileError, ModelVersionWarning
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
@@ -46,38 +46,32 @@ def path(tmp_path):
     return tmp_path / "model.skops"
 
 
-def written(value, types=()):
-    file = io.BytesIO()
-    dump(value, file, types)
-    return file
+@pytest.fixture
+def without_skops(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skops.io", None)
 
 
-def contents(file):
-    """Return the members of an archive, with identifiers numbered in their order."""
-    with zipfile.ZipFile(file) as archive:
+def holder_of(value):
+    """An estimator that holds a value."""
+    model = rk.KernelRidgeRegressor()
+    model.value_ = value
+    return model
+
+
+def crafted(root, path, array):
+    """Write a file with a node of a description, and an array."""
+    rk.save(holder_of(0), path)
+    with zipfile.ZipFile(path) as archive:
         schema = json.loads(archive.read("schema.json"))
-        arrays = {
-            name: archive.read(name)
-            for name in archive.namelist()
-            if name.endswith(".npy")
-        }
-    del schema["protocol"]
-    schema.pop("_skops_version", None)
-    seen = {}
-
-    def numbered(value):
-        if isinstance(value, list):
-            return [*map(numbered, value)]
-        if not isinstance(value, dict):
-            return value
-        value = dict(value)
-        if "__id__" in value:
-            value["__id__"] = seen.setdefault(value["__id__"], len(seen))
-        if "file" in value:
-            value["file"] = arrays[value["file"]]
-        return {name: numbered(item) for name, item in sorted(value.items())}
-
-    return numbered(schema)
+        header = json.loads(archive.read("randkern.json"))
+    schema["content"]["content"]["value_"] = root
+    del header["members"]  # the checksums
+    member = io.BytesIO()
+    np.save(member, array, allow_pickle=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("schema.json", json.dumps(schema))
+        archive.writestr("randkern.json", json.dumps(header))
+        archive.writestr("a.npy", member.getvalue())
 
 
 def same(one, other):
@@ -107,34 +101,22 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_values_are_written_and_read_as_by_skops(value):
+def test_values_are_written_as_by_skops(value, path):
     skops = pytest.importorskip("skops.io")
-    file, other = written(value), io.BytesIO(skops.dumps(value))
-    assert contents(file) == contents(other)
-    for archive in (file, other):
-        assert same(load(archive, {}), value)
-    assert same(skops.loads(file.getvalue()), value)
+    rk.save(holder_of(value), path)
+    assert same(skops.load(path, trusted=persistence.TRUSTED_TYPES).value_, value)
+    assert same(rk.load(path).value_, value)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_are_written_and_read_as_by_skops(name, path, monkeypatch):
-    """Files of earlier versions, which skops wrote, are read without it too."""
+def test_models_are_written_as_by_skops_without_it(name, path, monkeypatch):
     skops = pytest.importorskip("skops.io")
     model = MODELS[name]()
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "skops.io", None)
         rk.save(model, path)
-        own = rk.load(path)
-
-    def unknown(*_):
-        raise UnknownNodeError
-
-    monkeypatch.setattr(persistence, "dump", unknown)
-    earlier = path.with_name("earlier.skops")
-    rk.save(model, earlier)
-    assert contents(path) == contents(earlier)
+        models = [rk.load(path)]
     rows = TABLE if name in ("table", "pipeline") else X
-    models = [own, rk.load(earlier)]
     if name != "ridge":  # skops reads the keys True and False both as True
         models.append(skops.load(path, trusted=persistence.TRUSTED_TYPES))
     for again in models:
@@ -144,14 +126,16 @@ def test_models_are_written_and_read_as_by_skops(name, path, monkeypatch):
         np.testing.assert_array_equal(same_call(rows), call(rows))
 
 
-def test_keys_that_are_booleans_are_not_all_true():
+def test_keys_that_are_booleans_are_not_all_true(path):
     value = {True: "yes", False: "no"}
-    assert load(written(value), {}) == value
+    rk.save(holder_of(value), path)
+    assert rk.load(path).value_ == value
 
 
-def test_what_is_the_same_object_stays_the_same():
+def test_what_is_the_same_object_stays_the_same(path):
     row = np.arange(3.0)
-    first, second, third = load(written([row, row, row.copy()]), {})
+    rk.save(holder_of([row, row, row.copy()]), path)
+    first, second, third = rk.load(path).value_
     assert first is second
     assert third is not first
 
@@ -159,7 +143,6 @@ def test_what_is_the_same_object_stays_the_same():
 @pytest.mark.parametrize(
     "value",
     [
-        rk.Gaussian(2.0),
         lambda X: X,
         len,
         {(1, 2): 3},
@@ -171,9 +154,9 @@ def test_what_is_the_same_object_stays_the_same():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_other_values_are_left_to_skops(value):
-    with pytest.raises(UnknownNodeError):
-        written(value)
+def test_other_values_are_left_to_skops(value, path, without_skops):
+    with pytest.raises(ImportError, match="skops"):
+        rk.save(holder_of(value), path)
 
 
 def node(loader, name, **members):
@@ -190,38 +173,33 @@ STATE = node("DictNode", "builtins.dict", key_types=EMPTY, content={})
     [
         node("ObjectNode", "os.system", content=STATE),
         node("ObjectNode", "numpy.ndarray", content=STATE),
-        node("ObjectNode", "kernels.Array", content=STATE),
+        node("ObjectNode", "randkern.persistence.TensorArray", content=STATE),
         node("TypeNode", "os.system"),
-        node("TypeNode", "kernels.Gaussian"),
-        node("ListNode", "kernels.Gaussian", content=[]),
+        node("TypeNode", "randkern.kernels.Gaussian"),
+        node("ListNode", "randkern.kernels.Gaussian", content=[]),
         node("DictNode", "collections.OrderedDict", key_types=EMPTY, content={}),
-        node("NdArrayNode", "kernels.Gaussian", type="numpy", file="a.npy"),
+        node("NdArrayNode", "randkern.kernels.Gaussian", type="numpy", file="a.npy"),
         node("FunctionNode", "numpy.log"),
-        node("ConstructorFromReduceNode", "kernels.Gaussian", content=EMPTY),
+        node("ConstructorFromReduceNode", "randkern.kernels.Gaussian", content=EMPTY),
     ],
     ids=lambda root: f"{root['__loader__']} {root['__class__']}",
 )
-def test_a_file_names_nothing_but_the_types_that_are_passed(root):
+def test_a_file_names_nothing_but_known_types(root, path, without_skops):
     """Kinds of nodes and types are looked up in tables, and never imported."""
-    file, member = io.BytesIO(), io.BytesIO()
-    np.save(member, np.ones(2))
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("schema.json", json.dumps(root | {"protocol": 2}))
-        archive.writestr("a.npy", member.getvalue())
-    types = {"kernels.Gaussian": rk.Gaussian, "kernels.Array": persistence.TensorArray}
-    with pytest.raises(UnknownNodeError):
-        load(file, types)
+    crafted(root, path, np.ones(2))
+    with (
+        pytest.warns(ModelVersionWarning, match="without checksums"),
+        pytest.raises(ImportError, match="skops"),
+    ):
+        rk.load(path)
 
 
-def test_pickled_arrays_are_refused():
-    file, member = io.BytesIO(), io.BytesIO()
-    np.save(member, np.array([None]), allow_pickle=True)
+@pytest.mark.filterwarnings("ignore::randkern.exceptions.ModelVersionWarning")
+def test_pickled_arrays_are_refused(path):
     root = node("NdArrayNode", "numpy.ndarray", type="numpy", file="a.npy")
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("schema.json", json.dumps(root | {"protocol": 2}))
-        archive.writestr("a.npy", member.getvalue())
-    with pytest.raises(ValueError, match="allow_pickle=False"):
-        load(file, {})
+    crafted(root, path, np.array([None]))
+    with pytest.raises(ModelFileError, match="type object"):
+        rk.load(path)
 
 
 def test_models_of_randkern_are_saved_and_loaded_without_importing_skops(tmp_path):

@@ -537,7 +537,7 @@ def test_a_file_is_damaged_only_if_its_content_is(
     def read(*_, **options):
         raise error
 
-    monkeypatch.setattr(persistence, "load_objects", read)
+    monkeypatch.setattr(persistence._Reader, "read", read)
     with pytest.raises(ModelFileError, match=message):
         rk.load(path)
 
@@ -666,7 +666,7 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(persistence, "dump", fail)
+    monkeypatch.setattr(persistence._Writer, "node", fail)
     with pytest.raises(OSError, match="disk full"):
         rk.save(rk.Gaussian(4.0), path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]

@@ -2,12 +2,14 @@
 
 A file is a zip archive as skops writes it: a description of the objects in
 JSON, and their arrays in NumPy's format. It contains no code, and loading it
-creates only objects of known types. `_object_archive` writes and reads the types of
-randkern, and skops those of other packages.
+creates only objects of known types: no name in a file is imported.
 
-Added here is what skops lacks: types under public names, so that files outlive moved
-definitions; tensors; a header with versions and checksums; sizes that are checked
-before memory is allocated; and files that are replaced as a whole.
+Importing skops imports every module of scikit-learn, and PyTorch and Dask where they
+are installed: seconds, for a model that predicts a row in milliseconds. So models of
+randkern are written and read here, in the format of skops, and skops is left those with
+objects of other packages. It also lacks: types under public names, so that files
+outlive moved definitions; tensors; a header with versions and checksums; sizes that are
+checked before memory is allocated; and files that are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import shutil
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
@@ -59,8 +62,6 @@ from randkern._files import (
     special_kind,
 )
 from randkern._fitting import forget
-from randkern._object_archive import DESCRIPTION, UnknownNodeError, dump, name_of
-from randkern._object_archive import load as load_objects
 from randkern._random import Stream
 from randkern._tables import TableEncoder
 from randkern._validation import is_tensor
@@ -101,6 +102,9 @@ __all__ = ["load", "save"]
 
 _FORMAT = 2
 _MEMBER = "randkern.json"
+_DESCRIPTION = "schema.json"
+# The version of skops' format.
+_PROTOCOL = 2
 # skops holds both an array and its bytes in memory while it reads.
 _COPIES = 2
 # The objects of a description take 7 to 35 times the size of its text (measured).
@@ -108,6 +112,33 @@ _BYTES_PER_CHARACTER = 35
 
 # The device to load the tensors of a file to; None: they become arrays.
 _device: ContextVar[str | None] = ContextVar("_device", default=None)
+
+
+_CONTAINERS: tuple[type, ...] = (list, tuple, set)
+# How the keys of dictionaries, which are texts in JSON, become what they were.
+_KEYS: dict[type, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: json.loads,
+}
+_SCALARS: dict[str, type] = {
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in np.sctypeDict.values()
+    if not issubclass(kind, np.object_ | np.void)
+}
+_PLAIN: dict[str, type] = _SCALARS | {
+    f"builtins.{kind.__name__}": kind for kind in _KEYS
+}
+
+
+class _UnknownNodeError(Exception):
+    """An object, or a node of a description, of a kind that only skops knows."""
+
+
+def _name_of(kind: type) -> str:
+    """Return the full name of a type."""
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 class TensorArray(np.ndarray):
@@ -196,7 +227,7 @@ def _stored_types() -> dict[str, type]:
 
 
 _TYPES = _stored_types()
-_NAMES = {name_of(kind): name for name, kind in _TYPES.items()}
+_NAMES = {_name_of(kind): name for name, kind in _TYPES.items()}
 # With those of other packages, in addition to scikit-learn's public estimators and
 # NumPy's types and ufuncs, which skops trusts by default.
 TRUSTED_TYPES = (
@@ -214,7 +245,7 @@ TRUSTED_TYPES = (
 # The types that are written and read without skops: also those of scikit-learn in
 # models of tables. Their states are arrays and parameters, as skops trusts them.
 _OWN_TYPES = _TYPES | {
-    name_of(kind): kind
+    _name_of(kind): kind
     for kind in (
         DummyClassifier,
         OneHotEncoder,
@@ -296,24 +327,22 @@ def write(estimator: Any, file: BinaryIO) -> None:
             f"{kind.__name__}."
         )
     stored = _without_tensors(_without_callbacks(estimator))
-    skops = None
-    # Beside the file, where there is room for a model; in memory, if it has no folder.
-    name = getattr(file, "name", None)
-    folder = os.path.dirname(name) if isinstance(name, str) else None
-    with tempfile.TemporaryFile(dir=folder) as raw:
-        try:
-            dump(stored, raw, {*_OWN_TYPES.values()})
-        except UnknownNodeError as error:
-            skops = _skops("save", error)
-            raw.seek(0)
-            raw.truncate()
+    name = type(estimator).__name__
+    try:
+        with zipfile.ZipFile(file, "w") as archive:
+            _finish(archive, _Writer(archive).node(stored), name)
+    except _UnknownNodeError as error:
+        skops = _skops("save", error)
+        # Beside the file, where there is room for a model.
+        beside = getattr(file, "name", None)
+        folder = os.path.dirname(beside) if isinstance(beside, str) else None
+        with tempfile.TemporaryFile(dir=folder) as raw:
             skops.dump(stored, raw)
-        _pack(raw, file, type(estimator).__name__)
-    if skops is not None:
+            _rename(raw, file, name)
         _check_loadable(skops, file)
 
 
-def _skops(function: str, error: UnknownNodeError) -> Any:
+def _skops(function: str, error: _UnknownNodeError) -> Any:
     """Return the module that writes and reads objects of other packages.
 
     It takes seconds to import: it imports all of scikit-learn.
@@ -410,8 +439,9 @@ def load(
         try:
             with unreadable():
                 _check_description(file, sizes, limit)
-                return load_objects(file, _OWN_TYPES)
-        except UnknownNodeError as error:
+                with zipfile.ZipFile(file) as archive:
+                    return _Reader(archive).read()
+        except _UnknownNodeError as error:
             skops = _skops("load", error)
             with unreadable():
                 return _loaded(skops, file, path, allowed)
@@ -456,33 +486,43 @@ def _loaded(skops: Any, file: BinaryIO, path: Any, allowed: list[str]) -> Any:
         ) from error
 
 
-def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
-    """Copy a skops archive to `file`, with public names and randkern's header.
-
-    Only the description is compressed, to about a tenth: arrays of weights would
-    hardly shrink.
-    """
+def _rename(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
+    """Copy an archive of skops to `file`, with public names and randkern's header."""
+    file.seek(0)
+    file.truncate()
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
-            if info.filename != DESCRIPTION:
+            if info.filename != _DESCRIPTION:
                 copied = zipfile.ZipInfo(info.filename)
                 copied.file_size = info.file_size
                 with old.open(info) as source, new.open(copied, "w") as target:
                     shutil.copyfileobj(source, target)
-        description = json.loads(old.read(DESCRIPTION))
+        description = json.loads(old.read(_DESCRIPTION))
         for node in _nodes(description):
             name = _NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
-        new.writestr(DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
-        header = {
-            "format": _FORMAT,
-            "randkern": __version__,
-            "estimator": estimator,
-            # Members of other models have other checksums.
-            "members": _checksums(new),
-        }
-        new.writestr(_MEMBER, json.dumps(header))
+        _finish(new, description, estimator)
+
+
+def _finish(
+    archive: zipfile.ZipFile, description: dict[str, Any], estimator: str
+) -> None:
+    """Add the description and randkern's header to an archive with all arrays.
+
+    Only the description is compressed, to about a tenth: arrays of weights would
+    hardly shrink.
+    """
+    text = json.dumps({**description, "protocol": _PROTOCOL})
+    archive.writestr(_DESCRIPTION, text, zipfile.ZIP_DEFLATED)
+    header = {
+        "format": _FORMAT,
+        "randkern": __version__,
+        "estimator": estimator,
+        # Members of other models have other checksums.
+        "members": _checksums(archive),
+    }
+    archive.writestr(_MEMBER, json.dumps(header))
 
 
 def _without_tensors(estimator: Any) -> Any:
@@ -537,7 +577,7 @@ def _checked_names(trusted: Any) -> list[str]:
             "trusted must be a list of types or of their full names, such as "
             f"['package.module.Name'], got {trusted!r}."
         )
-    return [name if isinstance(name, str) else name_of(name) for name in trusted]
+    return [name if isinstance(name, str) else _name_of(name) for name in trusted]
 
 
 def _unknown_types(skops: Any, file: BinaryIO, allowed: Iterable[str]) -> list[str]:
@@ -627,10 +667,10 @@ def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> 
 
     skops reads a member again for each node that names it under another id.
     """
-    needed = _BYTES_PER_CHARACTER * sizes[DESCRIPTION]
+    needed = _BYTES_PER_CHARACTER * sizes[_DESCRIPTION]
     check_needed(needed, limit)
     with zipfile.ZipFile(file) as archive:
-        nodes = list(_nodes(json.loads(archive.read(DESCRIPTION))))
+        nodes = list(_nodes(json.loads(archive.read(_DESCRIPTION))))
     read: dict[Any, int] = {}
     for node in nodes:
         name = node.get("file")
@@ -678,3 +718,180 @@ def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
             name = node.get("__id__")
             if name is not None and name in sequences and known[name] > 1:
                 raise ValueError("an array of objects holds the same sequence twice")
+
+
+class _Writer:
+    """Describes objects, and writes their arrays to an archive.
+
+    An identifier in a node is that of the object in memory; `_written` keeps the
+    objects alive, so that no other object takes over an identifier.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._types = {*_OWN_TYPES.values()}
+        self._written: dict[int, Any] = {}
+
+    def node(self, value: Any) -> dict[str, Any]:
+        """Return the node of a value."""
+        kind = type(value)
+        node = self._content(value, kind)
+        name = _NAMES.get(_name_of(kind), _name_of(kind))
+        module, _, short = name.rpartition(".")
+        node = {"__module__": module, "__class__": short} | node
+        node["__id__"] = id(value)
+        self._written[id(value)] = value
+        return node
+
+    def _content(self, value: Any, kind: type) -> dict[str, Any]:
+        if value is None or kind in (bool, int, float, str):
+            content = json.dumps(value)
+            text = {"__module__": "builtins", "__class__": "str", "is_json": True}
+            return {"__loader__": "JsonNode", "content": content, **text}
+        if kind is dict:
+            return self._dictionary(value)
+        if kind in _CONTAINERS:
+            loader = f"{kind.__name__.capitalize()}Node"
+            return {"__loader__": loader, "content": [*map(self.node, value)]}
+        if isinstance(value, type) and _PLAIN.get(_name_of(value)) is value:
+            names = {"__module__": value.__module__, "__class__": value.__name__}
+            return {"__loader__": "TypeNode", **names}
+        if kind is np.ndarray or _name_of(kind) in _SCALARS:
+            return self._array(value)
+        if kind in self._types:
+            if issubclass(kind, np.ndarray):
+                return self._array(value)
+            if kind.__reduce__ is object.__reduce__:
+                state = self.node(value.__getstate__())
+                return {"__loader__": "ObjectNode", "content": state}
+        raise _UnknownNodeError(_name_of(kind))
+
+    def _dictionary(self, value: dict[Any, Any]) -> dict[str, Any]:
+        kinds = [type(key) for key in value]
+        texts = [key if type(key) is str else json.dumps(key) for key in value]
+        if not {*kinds} <= {*_KEYS} or len({*texts}) < len(texts):
+            raise _UnknownNodeError("a dictionary with other keys")
+        nodes = map(self.node, value.values())
+        content = dict(zip(texts, nodes, strict=True))
+        return {
+            "__loader__": "DictNode",
+            "key_types": self.node(kinds),
+            "content": content,
+        }
+
+    def _array(self, value: Any) -> dict[str, Any]:
+        if value.dtype == object:
+            items = [self.node(item) for item in value.tolist()]
+            shape = self.node(value.shape)
+            return {
+                "__loader__": "NdArrayNode",
+                "type": "json",
+                "content": items,
+                "shape": shape,
+            }
+        member = f"{id(value)}.npy"
+        if member not in self._archive.NameToInfo:
+            buffer = io.BytesIO()
+            try:
+                np.save(buffer, value, allow_pickle=False)
+            except ValueError as error:  # objects in fields of a structure
+                raise _UnknownNodeError(f"an array of {value.dtype}") from error
+            self._archive.writestr(member, buffer.getbuffer())
+        return {"__loader__": "NdArrayNode", "type": "numpy", "file": member}
+
+
+class _Reader:
+    """Creates the objects that an archive describes.
+
+    Nodes with the same identifier are one object.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._created: dict[Any, Any] = {}
+        self._readers: dict[str, Callable[[Any, str], Any]] = {
+            "JsonNode": lambda node, name: json.loads(node["content"]),
+            "DictNode": self._dictionary,
+            "ListNode": self._container,
+            "TupleNode": self._container,
+            "SetNode": self._container,
+            "TypeNode": lambda node, name: _known(_PLAIN, name),
+            "NdArrayNode": self._array,
+            "ObjectNode": self._object,
+        }
+
+    def read(self) -> Any:
+        """Return the object in the archive, whose sizes have been checked."""
+        description = json.loads(self._archive.read(_DESCRIPTION))
+        if description["protocol"] != _PROTOCOL:
+            raise _UnknownNodeError(f"protocol {description['protocol']}")
+        return self.value(description)
+
+    def value(self, node: dict[str, Any]) -> Any:
+        """Return the value that a node describes."""
+        identifier = node.get("__id__")
+        if identifier in self._created:
+            return self._created[identifier]
+        read = _known(self._readers, node["__loader__"])
+        value = read(node, f"{node['__module__']}.{node['__class__']}")
+        if identifier is not None:
+            self._created[identifier] = value
+        return value
+
+    def _dictionary(self, node: dict[str, Any], name: str) -> dict[Any, Any]:
+        _known({"builtins.dict": dict}, name)
+        kinds = self.value(node["key_types"])
+        content = node["content"]
+        if not {*kinds} <= {*_KEYS}:
+            raise _UnknownNodeError("a dictionary with other keys")
+        return {
+            _KEYS[kind](key): self.value(item)
+            for kind, (key, item) in zip(kinds, content.items(), strict=True)
+        }
+
+    def _container(self, node: dict[str, Any], name: str) -> Any:
+        kind = _known({f"builtins.{kind.__name__}": kind for kind in _CONTAINERS}, name)
+        return kind(map(self.value, node["content"]))
+
+    def _array(self, node: dict[str, Any], name: str) -> Any:
+        if node["type"] == "json":
+            _known({"numpy.ndarray": np.ndarray}, name)
+            items = [*map(self.value, node["content"])]
+            shape = self.value(node["shape"])
+            if len(shape) != 1:
+                return np.array(items, dtype=object)
+            array = np.empty(len(items), dtype=object)
+            for at, item in enumerate(items):  # which may be sequences themselves
+                array[at] = item
+            return array
+        kind = np.ndarray
+        if name != "numpy.ndarray":
+            kind = _known({**_OWN_TYPES, **_SCALARS}, name)
+        with self._archive.open(node["file"]) as stream:
+            array = npy.read_array(stream, allow_pickle=False)
+        if kind is np.ndarray:
+            return array
+        if name not in _SCALARS and not issubclass(kind, np.ndarray):
+            raise _UnknownNodeError(f"an array that is a {name}")
+        return kind(array)
+
+    def _object(self, node: dict[str, Any], name: str) -> Any:
+        kind = _known(_OWN_TYPES, name)
+        if issubclass(kind, np.ndarray):
+            raise _UnknownNodeError(f"an object that is a {name}")
+        created = kind.__new__(kind)
+        state = self.value(node["content"])
+        if state is None:
+            return created
+        if hasattr(created, "__setstate__"):
+            created.__setstate__(state)
+        else:
+            vars(created).update(state)
+        return created
+
+
+def _known(values: Mapping[str, Any], name: str) -> Any:
+    """Return the value under a name in a file, or raise if there is none."""
+    if name not in values:
+        raise _UnknownNodeError(name)
+    return values[name]
