@@ -24,7 +24,7 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +32,8 @@ import randkern
 from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, mean_count_per_bit
 
+from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
-from ..panels import DASHED, DOTTED, Panel, Style
 from ..runner import Case, Experiment
 from ..tables import Pivot, of
 from .device_counts import acquired_counts
@@ -80,6 +80,16 @@ _PUBLISHED = {
     (2, 0.1): "real_opu_2_new_param",
     (4, 1.0): "real_opu_4",
 }
+_RUN = Style("published run at this penalty", "#000000", "*", DASHED, False)
+# Devices by their light, and the published runs at twice and a tenth of the penalty.
+_LIGHT = {
+    "mean count 16": "device",
+    "mean count 4": "count-4",
+    "mean count 2": "count-2",
+    "mean count 1": "count-1",
+    "published": "real_opu_2",
+    "published again": "real_opu_2_new_param",
+}
 _COUNTED_ROWS = 1000
 
 
@@ -101,10 +111,30 @@ def _published(results: Mapping[str, Any]) -> list[Case]:
     return [row | {"variant": row["features"]} for row in results["published"]]
 
 
-def _shown(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of a figure: the device's published penalty, and ours."""
-    penalty = 2.0 if results["arguments"]["degree"] == 2 else 1.0
-    return of([*results["records"], *_published(results)], penalty=penalty)
+def _together(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield what devices of less and less light add to the computed features' error.
+
+    These have a bias and the simulation's penalty, as the published ones; the device
+    has neither.
+    """
+    records, published = results["records"], _published(results)
+    size = max(r["n_components"] for r in records)
+    for penalty in (2.0, 0.1):
+        for what, name in _LIGHT.items():
+            added = [
+                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
+                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
+                for measured in [
+                    of(rows, n_components=size, penalty=penalty, variant=name)
+                ]
+                for simulated in [
+                    of(rows, n_components=size, penalty=1.0, variant=base)
+                ]
+                if measured and simulated
+            ]
+            if added:
+                named = {"penalty": penalty, "what": what, "n_components": size}
+                yield {**named, "added": added[0]}
 
 
 class OpticalDevice(Experiment):
@@ -137,22 +167,45 @@ class OpticalDevice(Experiment):
             records=_published,
             per="penalty",
         ),
-    )
-    panels = (
-        Panel(
-            "n_components",
-            "test_error",
-            "variant",
-            {
-                **{name: style for name, (*_, style) in VARIANTS.items()},
-                "real_opu_2": Style("published device", "#000000", "*", DASHED, False),
-                "real_opu_4": Style("published device", "#000000", "*", DASHED, False),
-            },
-            "{dataset[name]}, {dataset[n_train]:,} training rows",
-            records=_shown,
+        Pivot(
+            "together: points added by the device and its penalty at D = "
+            "{n_components:,}, beside the published runs",
+            "penalty",
+            "what",
+            "{added:+.2f}",
+            corner="times the penalty",
+            label="{:g}".format,
+            records=lambda results: list(_together(results)),
         ),
     )
-    layout: ClassVar = {"size": (7.6, 5.0), "legend": "right"}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D at each penalty, with those of the published runs."""
+        data, records = results["dataset"], results["records"]
+        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+        figure, axes = panels(len(penalties), size=(4.2, 4.2))
+        for place, penalty in zip(axes, penalties, strict=True):
+            curves(
+                place,
+                of([*records, *_published(results)], penalty=penalty),
+                "n_components",
+                "test_error",
+                {
+                    **{name: style for name, (*_, style) in VARIANTS.items()},
+                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
+                },
+                "variant",
+                title=f"{penalty:g} times the penalty of the simulation",
+            )
+        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
+        for place in axes:
+            place.set_ylim(min(low), max(high))
+            logarithmic(place, "y")
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+        add_legend(figure, "right")
+        return figure
 
     def prepare(self) -> Case:
         options = self.options
