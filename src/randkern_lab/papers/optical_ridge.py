@@ -62,7 +62,7 @@ from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
-from ..figures import add_legend, curves, logarithmic, panels
+from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, random_rows
@@ -77,7 +77,12 @@ from ..tables import (
     skip_notes,
 )
 from .device_counts import DeviceCounts, acquired_counts, device_note
-from .images import PIXEL_THRESHOLD, BinaryImageOptions, load_binary_images
+from .images import (
+    HELD_OUT_ROWS,
+    PIXEL_THRESHOLD,
+    BinaryImageOptions,
+    load_binary_images,
+)
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -571,6 +576,24 @@ class OpticalRidge(Experiment):
         logarithmic(axes[0], "y", _ERROR_TICKS)
         add_legend(figure)
         return figure
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the figure, and one of the thresholds if they were compared."""
+        errors = results["dataset"].get("threshold_errors", ())
+        made = super().figures(results)
+        if errors:
+            figure, (axes,) = panels(1)
+            share = np.array([row["validation_error"] for row in errors])
+            n_held_out = min(HELD_OUT_ROWS, results["dataset"]["n_train"] // 4)
+            deviation = np.sqrt(share * (1 - share) / n_held_out)
+            above = [row["above"] for row in errors]
+            axes.errorbar(above, 100 * share, 100 * deviation, marker="o", capsize=3)
+            title = f"{results['dataset']['name']}: the threshold of pixels (D.1)"
+            label = "validation error (%), ± standard error"
+            name_axes(axes, title, "pixels are lit above, of 255", label)
+            made["thresholds.png"] = figure
+        return made
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
