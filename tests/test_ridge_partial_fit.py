@@ -321,7 +321,7 @@ def test_blocks_and_threads_change_only_rounding(
         assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
     monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 1)
     monkeypatch.setattr("randkern.models.normal_equations._COLUMNS", 97)
-    monkeypatch.setattr("randkern.models._ridge_model._FEATURE_BLOCK", 51)
+    monkeypatch.setattr("randkern.models._feature_model._COLUMNS", 51)
     assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
 
 

@@ -190,13 +190,12 @@ def check_has_targets(estimator: Any, y: Any) -> None:
         )
 
 
-def check_targets(estimator: Any, y: Any) -> Any:
+def check_targets(y: Any) -> Any:
     """Return targets or labels; tensors are read, and the rest is unchanged.
 
     Raise for missing values, and for kinds of values that are neither real numbers nor
     labels, or not of one kind.
     """
-    check_has_targets(estimator, y)
     if type(y).__name__ == "LazyFrame":
         raise TypeError(
             "y is a LazyFrame, expected an array or a dataframe; pass y.collect()."

@@ -9,7 +9,7 @@ from typing import Any
 
 from randkern._memory import available_memory, format_bytes
 
-from .panels import Style
+from .figures import Style
 from .process import SkippedCase
 
 # Of packages that pip does not install by their names alone.

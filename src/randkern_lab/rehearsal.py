@@ -370,7 +370,7 @@ def main(
             parts[name] = partial(images, steps, name, folder, 2000)
     n_rows = 20_000 if quick else 1_000_000
     parts["streams"] = partial(streams, steps, out / "rows", n_rows, 200)
-    sizes, widths = ([1000], [10]) if quick else ([10, 1000, 100_000], [10, 1000])
+    sizes, widths = ([1000], [100]) if quick else ([10, 1000, 100_000], [10, 1000])
     parts["estimators"] = partial(estimators, steps, sizes, widths, 2e11)
     for name, part in parts.items():
         if not chosen or name in chosen:

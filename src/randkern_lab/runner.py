@@ -2,7 +2,7 @@
 
 An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
 cases (`cases`), the measurement of a case (`measure`), the summary of the records
-(`conclude`), and declares how they are shown (`listed`, `panels`). The runner goes
+(`conclude`), its tables (`listed`) and its `figure`. The runner goes
 through the cases, reports progress, stores the records of each in a journal, so that an
 interrupted run can continue, and adds the provenance of the numbers.
 """
@@ -20,7 +20,6 @@ from randkern.plots.records import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
-from .panels import Panel, draw
 from .process import SkippedCase
 from .provenance import (
     code_version,
@@ -99,8 +98,6 @@ class Experiment:
     command: ClassVar[str] = "reproduce"  # or "bench"
     Options: ClassVar[type[CommonOptions]]  # of `option` fields
     listed: ClassVar[Sequence[Pivot | Listing]] = ()  # the tables to print
-    panels: ClassVar[Sequence[Panel]] = ()  # of the figure
-    layout: ClassVar[Mapping[str, Any]] = {}  # arguments of `draw`
     skipped_by: ClassVar[Sequence[str]] = ()  # keys that name skipped cases in notes
 
     def __init__(self, options: Any) -> None:
@@ -139,8 +136,8 @@ class Experiment:
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the figure."""
-        return draw(results, cls.panels, **cls.layout)
+        """Return the figure, by the functions of :mod:`.figures`."""
+        raise NotImplementedError
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from randkern.data.sharded import dask_blocks, is_dask
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import (
     ArrayRows,
+    FitData,
+    TargetReader,
     TrainingData,
 )
 
@@ -90,8 +92,16 @@ class _CheckedBlocks:
     the first, as far as :class:`PassSums` can tell.
     """
 
-    def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
+    def __init__(
+        self,
+        estimator: Any,
+        targets: TargetReader,
+        blocks: RowBlocks,
+        device: str | None,
+    ):
         self.estimator = estimator
+        # Known after a first pass.
+        self.targets: Any = targets
         self.blocks = blocks
         self.device = device
         # An array of the dtype and on the device of the rows, known after a first pass.
@@ -111,7 +121,7 @@ class _CheckedBlocks:
                         "(X, y) or (X, y, sample_weight)."
                     )
                 X, weight = self._of(block, first=block.start == 0)
-                summary = self.estimator._summarise_targets(X, block.y, weight)
+                summary = self.targets.summary(X, block.y, weight)
             self._first.add(block.y, weight)
             yield replace(block, X=X, sample_weight=weight), summary
 
@@ -126,7 +136,7 @@ class _CheckedBlocks:
             try:
                 X, weight = self._of(block)
                 sums.add(block.y, weight)
-                Y, weight = self.estimator._read_later_targets(X, block.y, weight)
+                Y, weight = self.targets.columns(X, block.y, weight)
             except (ValueError, TypeError) as error:  # not raised in the first pass
                 raise rows_changed(location, f" ({error})") from error
             yield ArrayRows(X, Y, weight, start).at(self.like)
@@ -154,20 +164,21 @@ class _CheckedBlocks:
 
 def read_stream(
     estimator: Any,
+    targets: TargetReader,
     X: RowBlocks | DeviceBlocks,
     y: Any,
     sample_weight: Any,
     stream: Stream,
-) -> tuple[StreamedRows, tuple[Rows, Any]]:
+) -> FitData:
     """Read and check all rows once, for :func:`randkern.data.reading.read`."""
     source, device = split_device(X)
     to_blocks = dask_blocks if is_dask(source) else as_blocks
     blocks = to_blocks(source, y, sample_weight)
-    checked = _CheckedBlocks(estimator, blocks, device)
+    checked = _CheckedBlocks(estimator, targets, blocks, device)
     sample = RowSample()
     generator = stream.child("first pass").generator()
     summaries: list[Any] = []
-    targets: list[tuple[Any, Any]] = []
+    cached: list[tuple[Any, Any]] = []
     n_rows = 0
     target_bytes = 0
     like: Array = None
@@ -177,10 +188,10 @@ def read_stream(
         if target_bytes <= _TARGET_BYTES:
             # Copies: the stream may reuse the memory for its next block.
             y = copied(block.y)
-            targets.append((y, copied(weight)))
+            cached.append((y, copied(weight)))
             target_bytes += y.nbytes + 8 * len(y)
             if target_bytes > _TARGET_BYTES:
-                targets.clear()
+                cached.clear()
         sample.add(rows, weight, generator)
         n_rows += rows.shape[0]
         if like is None or like.dtype.itemsize < rows.dtype.itemsize:
@@ -190,19 +201,17 @@ def read_stream(
             "the stream has no rows: found 0 samples, but at least 1 is required; "
             "pass blocks with rows."
         )
-    n_targets = estimator._learn_from_summaries(summaries)
+    known = checked.targets = targets.learned(summaries)
     checked.like = like if device is None else _empty_on(device, like)
-    streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like)
+    streamed = StreamedRows(checked.read, n_rows, known.n_columns, checked.like)
     if target_bytes <= _TARGET_BYTES:
         read_targets = (
             # Rows without columns, against which targets are checked.
-            estimator._read_later_targets(
-                ops_of(like).float64_zeros((len(y), 0), like), y, weight
-            )
-            for y, weight in targets
+            known.columns(ops_of(like).float64_zeros((len(y), 0), like), y, weight)
+            for y, weight in cached
         )
-        streamed._statistics = TargetStatistics.of(read_targets, n_targets)
-    return streamed, sample.rows()
+        streamed._statistics = TargetStatistics.of(read_targets, known.n_columns)
+    return FitData(streamed, known, sample.rows())
 
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:

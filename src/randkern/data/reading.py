@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_kind, is_tensor, validate_rows
+from randkern._validation import (
+    Rows,
+    check_has_targets,
+    check_kind,
+    is_tensor,
+    validate_rows,
+)
 from randkern.backend.namespace import ops_of
 from randkern.data.blocks import RowBlocks, as_blocks
 from randkern.data.devices import DeviceBlocks, split_device
@@ -27,8 +33,8 @@ from randkern.data.sharded import (
 )
 from randkern.data.training_data import (
     ArrayRows,
-    ReadsTargets,
-    TrainingData,
+    FitData,
+    TargetReader,
     placed,
 )
 
@@ -39,25 +45,33 @@ def are_in_memory(X: Any) -> bool:
 
 
 def read(
-    estimator: ReadsTargets, X: Any, y: Any, sample_weight: Any, stream: Stream
-) -> tuple[TrainingData, tuple[Rows, Any]]:
+    estimator: Any,
+    targets: TargetReader,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    stream: Stream,
+    *,
+    exact: bool,
+    in_place: bool,
+) -> FitData:
     """Return checked rows with their targets, and a sample of the rows.
 
-    Sets the attributes of validation on the estimator, and those learned from targets.
-    The sample, rows and their weights or None, is for resolving the kernel.
+    Sets the attributes of validation on the estimator. `exact` fits need all rows in
+    memory; those that only sum over rows may do so `in_place`.
     """
     if are_in_memory(X):
         X = validate_rows(estimator, X, reset=True)
-        Y, weight = estimator._read_targets(X, y, sample_weight)
-        return ArrayRows(X, Y, weight), (X, weight)
-    if estimator.n_components is None:
+        check_has_targets(estimator, y)
+        targets, Y, weight = targets.read(X, y, sample_weight)
+        return FitData(ArrayRows(X, Y, weight), targets, (X, weight))
+    if exact:
         raise ValueError(
             "the exact kernel (n_components=None) needs all rows in memory, got "
             f"{type(X).__name__}; set n_components to use features, or pass an array."
         )
-    if estimator._needs_sums_alone and is_dask(X):
-        return read_dask(estimator, X, y, sample_weight, stream)
-    return read_stream(estimator, X, y, sample_weight, stream)
+    read_rows = read_dask if in_place and is_dask(X) else read_stream
+    return read_rows(estimator, targets, X, y, sample_weight, stream)
 
 
 def mapped_rows(

@@ -44,6 +44,9 @@ from randkern.data.passes import PassSums
 from randkern.data.sample import RowSample
 from randkern.data.training_data import (
     ArrayRows,
+    FitData,
+    KnownTargets,
+    TargetReader,
     TrainingData,
     added,
     merge,
@@ -457,7 +460,12 @@ class _FirstPass:
 
 
 def _first_pass(
-    block: Any, estimator: Any, stream: Stream, number: int, device: str | None
+    block: Any,
+    estimator: Any,
+    targets: TargetReader | None,
+    stream: Stream,
+    number: int,
+    device: str | None,
 ) -> _FirstPass:
     """Check a partition, and return what the fit must know of it before it starts.
 
@@ -475,7 +483,7 @@ def _first_pass(
             check_dense(X)
             empty_on(device, X.dtype)  # raises, listing this worker's devices
         weight = check_weights(weight, X, of_block=True)
-        if y is not None:
+        if targets is not None:
             check_kind(y, "y")
             y = np.asarray(y)
             if len(y) != X.shape[0]:
@@ -483,7 +491,7 @@ def _first_pass(
                     f"it has {X.shape[0]} rows, but {len(y)} targets; they must be "
                     "equal."
                 )
-            summaries = [estimator._summarise_targets(X, y, weight)]
+            summaries = [targets.summary(X, y, weight)]
             sums.add(y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
@@ -495,7 +503,11 @@ def _first_pass(
 
 
 def _checked_rows(
-    block: Any, estimator: Any, dtype: np.dtype, expected: PassSums
+    block: Any,
+    estimator: Any,
+    targets: KnownTargets,
+    dtype: np.dtype,
+    expected: PassSums,
 ) -> ArrayRows:
     """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
@@ -506,7 +518,7 @@ def _checked_rows(
     sums.add(y, weight)
     sums.check(expected, "a partition of X, computed again,")
     X = X.astype(dtype, copy=False)
-    return ArrayRows(X, *estimator._read_later_targets(X, y, weight))
+    return ArrayRows(X, *targets.columns(X, y, weight))
 
 
 # -- reading -----------------------------------------------------------------------
@@ -514,6 +526,7 @@ def _checked_rows(
 
 def _read_once(
     estimator: Any,
+    targets: TargetReader | None,
     X: Any,
     y: Any,
     sample_weight: Any,
@@ -530,7 +543,7 @@ def _read_once(
     call = delayed(on_one_thread)
     sampler = stream.child("first pass")
     tasks = [
-        call(_first_pass, block, worker, sampler.child(i), i, device)
+        call(_first_pass, block, worker, targets, sampler.child(i), i, device)
         for i, block in enumerate(blocks)
     ]
     return blocks, reduced_by_tree(_FirstPass.merged, tasks).compute()
@@ -544,28 +557,35 @@ def sampled_dask(
     Workers draw it from their partitions and merge the draws. Sets the attributes of
     validation on the estimator.
     """
-    return _read_once(estimator, X, None, sample_weight, stream)[1].sample.rows()
+    return _read_once(estimator, None, X, None, sample_weight, stream)[1].sample.rows()
 
 
 def read_dask(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
-) -> tuple[Shards, tuple[Any, Any]]:
+    estimator: Any,
+    targets: TargetReader,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    stream: Stream,
+) -> FitData:
     """Read and check all partitions once, for :func:`randkern.data.reading.read`."""
     check_has_targets(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
     X, device = split_device(X)
-    blocks, first_pass = _read_once(estimator, X, y, sample_weight, stream, device)
+    blocks, first_pass = _read_once(
+        estimator, targets, X, y, sample_weight, stream, device
+    )
     filled = [
         (block, n) for block, n in zip(blocks, first_pass.lengths, strict=True) if n
     ]
     if not filled:
         raise ValueError("X has no rows: found 0 samples, but at least 1 is required.")
-    n_targets = estimator._learn_from_summaries(first_pass.summaries)
+    known = targets.learned(first_pass.summaries)
     dtype = np.result_type(*first_pass.dtypes)
     call = delayed(on_one_thread)
     worker = for_workers(estimator)
     rows = tuple(
-        call(_checked_rows, block, worker, dtype, sums)
+        call(_checked_rows, block, worker, known, dtype, sums)
         for (block, _), sums in zip(filled, first_pass.sums, strict=True)
     )
     workers = _workers()
@@ -578,8 +598,8 @@ def read_dask(
         rows = dask.persist(*rows)
     lengths = [n for _, n in filled]
     like = np.empty((0, estimator.n_features_in_), dtype)
-    shards = Shards(rows, lengths, n_targets, like, device)
-    return shards, first_pass.sample.rows()
+    shards = Shards(rows, lengths, known.n_columns, like, device)
+    return FitData(shards, known, first_pass.sample.rows())
 
 
 def _workers() -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,29 +32,37 @@ def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
     return max(at_least, n_bytes // max(1, bytes_per_row))
 
 
-class ReadsTargets(Protocol):
-    """What reading rows asks of an estimator.
+class TargetReader(Protocol):
+    """How targets are read: a value.
 
-    Targets in memory are read by `_read_targets`. Those of blocks, partitions and
-    devices are summarised in a first pass, all summaries are learned from at once, and
-    each pass after it reads the targets again.
+    Targets in memory are read at once. Those of blocks and partitions are summarised in
+    a first pass, a reader learns from all summaries, and each pass after it reads the
+    targets again. Targets (n, k) are float64 on the device of the rows.
     """
 
-    n_components: Any
-    #: Whether a fit only sums over rows, so that shards may be summed in place.
-    _needs_sums_alone: ClassVar[bool]
+    def read(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Return a reader that has seen all targets, the targets, and the weights."""
 
-    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return targets (n, k) and weights of all rows, and learn from them."""
+    def summary(self, X: Rows, y: Any, weight: Any) -> Any:
+        """Return what must be known of the targets of a block."""
 
-    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> Any:
-        """Return what must be known of the targets of a block; changes nothing."""
+    def learned(self, summaries: list[Any]) -> Any:
+        """Return a reader that has seen blocks with these summaries."""
 
-    def _learn_from_summaries(self, summaries: list[Any]) -> int:
-        """Set attributes from the summaries of all blocks; return k."""
 
-    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        """Return targets (n, k) and weights of a block, after learning."""
+class KnownTargets(Protocol):
+    """A reader that has seen all targets."""
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of targets, k."""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a fitted estimator says of them."""
+
+    def columns(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return the targets of a block, and its weights."""
 
 
 # Rows per block when targets are summed.
@@ -237,6 +245,40 @@ class ArrayRows(TrainingData):
         weight = ops_of(self.Y).float64_like(used, self.Y)
         weight = weight if self.weight is None else weight * self.weight
         return ArrayRows(self.X, self.Y, weight, self.start)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitData:
+    """What is read before a fit.
+
+    Attributes
+    ----------
+    rows : TrainingData
+    targets : KnownTargets
+    sample : tuple
+        Rows and their weights, or None, for resolving the kernel.
+    kernel, plan
+        The kernel with numbers, and its features, or None for the exact kernel.
+    shift : tuple of float
+        Was subtracted from the targets.
+    limit : int
+        The memory of the fit in bytes.
+    stream : Stream
+    """
+
+    rows: TrainingData
+    targets: Any
+    sample: tuple[Rows, Any]
+    kernel: Any = None
+    plan: Any = None
+    shift: tuple[float, ...] = ()
+    limit: int = 0
+    stream: Any = None
+
+    @property
+    def kept_rows(self) -> Any:
+        """The rows that a model of the exact kernel keeps; else None."""
+        return self.rows.as_arrays().X if self.plan is None else None
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:

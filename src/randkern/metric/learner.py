@@ -29,7 +29,7 @@ from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
 from randkern.metric.ridge import applied, standardised, unit_targets, usable_rows
 from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
-from randkern.models._targets import TargetsOrLabels
+from randkern.models._targets import NumbersOrLabels
 from randkern.models.memory import matrix_bytes
 
 # Full metrics are tried for at most this many columns, and at least this many rows per
@@ -38,9 +38,7 @@ _MAX_FULL = 500
 _ROWS_PER_COLUMN = 5
 
 
-class MetricLearner(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, TargetsOrLabels, TakesKernel
-):
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel):
     r"""A linear map of the columns, learned from labels.
 
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
@@ -153,8 +151,6 @@ class MetricLearner(
         self.alpha = alpha
         self.random_state = random_state
 
-    # Fits need only sums over rows and a sample of them; see randkern.data.reading.
-    _needs_sums_alone: ClassVar[bool] = True
     memory_limit: ClassVar[None] = None
 
     def _default_kernel(self) -> Kernel:
@@ -176,12 +172,22 @@ class MetricLearner(
         """
         self._validate_params()
         stream = root_stream(self.random_state)
-        rows, _ = read(self, X, y, sample_weight, stream)
+        data = read(
+            self,
+            NumbersOrLabels(),
+            X,
+            y,
+            sample_weight,
+            stream,
+            exact=self.n_components is None,
+            in_place=True,
+        )
+        rows, labelled = data.rows, data.targets.labelled
         self._check_dense(rows.like)
         self._check_size(rows)
         # Steps are chosen with half of the features, at a quarter of the cost.
         exact_rows = self.n_components or rows.n_rows
-        rows, varies = unit_targets(usable_rows(rows, exact_rows), self._labelled)
+        rows, varies = unit_targets(usable_rows(rows, exact_rows), labelled)
         sample = searched_rows(rows, stream)
         reference = ops_of(sample.X).to_host(sample.X[0]).astype(np.float64)
         mapped, variances = standardised(rows, reference)
@@ -196,7 +202,7 @@ class MetricLearner(
             split_rows(sample, stream) if varies else [],
         )
         kinds = self._kinds(rows.n_rows, self.n_features_in_)
-        result = search.best(kinds, self._labelled, self.n_iterations)
+        result = search.best(kinds, labelled, self.n_iterations)
         self.history_ = [] if result is None else result.history
         if result is None or not result.learned:
             return self._keep_identity(sample.X, variances, search)
@@ -262,7 +268,6 @@ class MetricLearner(
         total = float(relevance.sum())
         place = ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))
-        del self._reader, self._labelled  # needed only for passes over targets
         self._root = place(root, like)
         self.feature_importances_ = place(relevance / total if total else equal, like)
         return self

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._fitting import forget
+from randkern._fitting import forget, remember
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
@@ -24,7 +25,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, row_blocks
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData, TargetReader, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
@@ -40,6 +41,8 @@ from randkern.projections import PROJECTIONS
 
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
 MAX_EXACT_ROWS = 20_000
+# Columns of features that are summed over rows at a time.
+_COLUMNS = 1024
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -60,6 +63,18 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             out[rows] = ops.precise_product(evaluate(plan, block), coef)
     return out * ops.float64_like(size, out)
+
+
+def feature_sums(plan: Plan, X: Rows, factors: Array) -> Array:
+    """Return Σ_i φ(x_i) a_iᵀ in float64, (D, k), for factors a (n, k)."""
+    ops = ops_of(X)
+    out = ops.float64_zeros((plan.n_components, factors.shape[1]), X)
+    # The sums over columns without the triangle, solved with it once.
+    raw = plan.raw
+    block = ops.as_float64(X) if raw is not plan else X
+    for columns in row_blocks(len(out), _COLUMNS):
+        out[columns] = ops.as_float64(evaluate(raw, block, columns)).T @ factors
+    return plan.solve(out)
 
 
 def predict_by_rows(
@@ -120,6 +135,8 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             )
         return self.plan_
 
+    # How the targets of a fit are read.
+    _target_reader: Callable[[], TargetReader]
     # Whether fits on features need only sums over rows and a sample of them, so that
     # shards may be summed in place.
     _needs_sums_alone: ClassVar[bool] = False
@@ -140,11 +157,33 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """Return the bytes that a fit may take on the device of these rows."""
         return memory_for(self.memory_limit, rows.like)
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> TrainingData:
-        """Return checked rows; resolve the kernel on them and draw its features."""
-        rows, sample = read(self, X, y, sample_weight, stream)
-        self._draw(*sample, stream)
-        return self._numbered(rows)
+    def _read_rows(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> FitData:
+        """Return checked rows; store what is known of their columns and targets."""
+        data = read(
+            self,
+            self._target_reader(),
+            X,
+            y,
+            sample_weight,
+            stream,
+            exact=self.n_components is None,
+            in_place=self._needs_sums_alone,
+        )
+        remember(self, data.targets.attributes)
+        return data
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> FitData:
+        """Return checked rows, a kernel resolved on them, and its features."""
+        data = self._read_rows(X, y, sample_weight, stream)
+        self._draw(*data.sample, stream)
+        return replace(
+            data,
+            rows=self._numbered(data.rows),
+            kernel=self.kernel_,
+            plan=self.plan_,
+            limit=self._memory_for(data.rows),
+            stream=stream,
+        )
 
     def _numbered(self, rows: TrainingData) -> TrainingData:
         """Return rows, or their numbers if the matrix of the kernel is passed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import compute_class_weight
@@ -72,17 +72,40 @@ class RealTargets:
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return targets (n, k) and weights of rows in memory, learning from them."""
-        y = self._checked(X, y)
-        self._n_outputs = None if y.ndim == 1 else y.shape[1]
-        return y.reshape(len(y), -1), check_weights(sample_weight, X)
+    def _target_reader(self) -> Numbers:
+        return Numbers()
 
-    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> int | None:
-        y = self._checked(X, y)
-        return None if y.ndim == 1 else y.shape[1]
 
-    def _learn_from_summaries(self, summaries: list[int | None]) -> int:
+@dataclass(frozen=True)
+class Numbers:
+    """Reads real targets, of shape (n,) or (n, k)."""
+
+    # k, or None for a vector of targets.
+    n_outputs: int | None = None
+    labelled: ClassVar[bool] = False
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of an estimator."""
+        return {"_n_outputs": self.n_outputs}
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of targets."""
+        return self.n_outputs or 1
+
+    def read(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Numbers, Any, Any]:
+        """Return a reader that has seen all targets, these (n, k), and weights."""
+        y = self._checked(X, y)
+        reader = Numbers(_width(y))
+        return reader, y.reshape(len(y), -1), check_weights(sample_weight, X)
+
+    def summary(self, X: Rows, y: Any, weight: Any) -> int | None:
+        """Return what must be known of the targets of a block."""
+        return _width(self._checked(X, y))
+
+    def learned(self, summaries: list[int | None]) -> Numbers:
+        """Return a reader that has seen blocks with these summaries."""
         if len(set(summaries)) > 1:
             shapes = {None: "(n,)"} | {
                 k: f"(n, {k})" for k in summaries if k is not None
@@ -92,23 +115,21 @@ class RealTargets:
                 f"blocks of y have inconsistent shapes, {named_shapes}; all blocks "
                 "must have the same number of targets."
             )
-        self._n_outputs = summaries[0]
-        return self._n_outputs or 1
+        return Numbers(summaries[0])
 
-    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+    def columns(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return the targets (n, k) of a block, and its weights."""
         y = self._checked(X, y)
-        n_outputs = None if y.ndim == 1 else y.shape[1]
-        if n_outputs != self._n_outputs:
+        if _width(y) != self.n_outputs:
             raise ValueError(
-                f"y has {n_outputs or 1} targets, but earlier batches had "
-                f"{self._n_outputs or 1}; pass the same number of targets in all "
-                "calls."
+                f"y has {_width(y) or 1} targets, but earlier batches had "
+                f"{self.n_columns}; pass the same number of targets in all calls."
             )
         return y.reshape(len(y), -1), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
         """Return targets as float64 numbers, one row for each row of X."""
-        y = check_targets(self, y)
+        y = check_targets(y)
         if is_tensor(y) and not is_tensor(X):
             raise ValueError(
                 f"X is not a tensor, so y must be an array, got {place_of(y)}; pass "
@@ -123,6 +144,11 @@ class RealTargets:
                 "-1)."
             )
         return Y
+
+
+def _width(y: Any) -> int | None:
+    """Return the number of columns of targets, or None for a vector."""
+    return None if y.ndim == 1 else y.shape[1]
 
 
 def real_numbers(y: Any) -> Any:
@@ -215,98 +241,15 @@ def _dtype_of_labels(classifier: Any) -> Any:
 
 
 class ClassLabels:
-    """Mixin for classifiers: reads labels, and computes the weights of classes."""
+    """Mixin for classifiers."""
 
     classes_: np.ndarray
     class_weight: Any = None
     decision_function: Callable[[Any], np.ndarray]
     _n_outputs: int | None
-    _class_weights: np.ndarray | None
 
-    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return signs (n, k) and weights of rows in memory, learning the classes."""
-        y = self._checked(X, y)
-        weight = check_weights(sample_weight, X)
-        classes = unique_labels(y)
-        self._set_classes(classes, self._totals(classes, X, y, weight))
-        Y, weight = self._signs_of(X, y, weight)
-        return Y, check_weights(weight, X)
-
-    def _summarise_targets(self, X: Rows, y: Any, weight: Any) -> LabelSummary:
-        y = self._checked(X, y)
-        values = ops_of(y).unique(y)
-        sums = self._totals(values, X, y, weight).tolist()
-        totals = dict(zip(values.tolist(), sums, strict=True))
-        return LabelSummary(totals, y[:0] if is_tensor(y) else values[:0])
-
-    def _learn_from_summaries(self, summaries: list[LabelSummary]) -> int:
-        totals: dict[Any, float] = {}
-        for block in summaries:
-            for label, total in block.totals.items():
-                totals[label] = totals.get(label, 0.0) + total
-        like = summaries[0].like
-        dtypes = {block.like.dtype for block in summaries if not is_tensor(block.like)}
-        dtype: Any = np.result_type(*dtypes) if dtypes else None
-        if dtypes and all(entry.kind in "iu" for entry in dtypes) and dtype.kind == "f":
-            dtype = _integers_for(totals)  # int64 and uint64
-        classes = unique_labels(np.array(list(totals), dtype=dtype))
-        placed = ops_of(like).asarray(classes, like) if is_tensor(like) else classes
-        # Labels of several types have become text: blocks show which do not match.
-        totals_of_classes = [totals.get(label, 0.0) for label in classes.tolist()]
-        self._set_classes(placed, totals_of_classes)
-        return self._n_outputs or 1
-
-    def _totals(self, classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
-        """Return the total weights of classes, zeros if there is no `class_weight`."""
-        if self.class_weight is None:
-            return np.zeros(len(classes))
-        ops = ops_of(X)
-        position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
-        return ops.to_host(ops.float64_bincount(position, weight, len(classes)))
-
-    def _read_later_targets(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        return self._signs_of(X, self._checked(X, y), weight)
-
-    def _signs_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        """Return labels as columns of ±1 on the device of X, and weights of rows."""
-        ops = ops_of(y)
-        position, known = _positions(self.classes_, y)
-        if not known.all():
-            raise ValueError(
-                f"label {y[~known].tolist()[0]!r} is not among the classes "
-                f"{self.classes_.tolist()} of the fit; remove its rows, or fit again."
-            )
-        if len(self.classes_) == 2:
-            signs = (2.0 * ops.as_float64(position) - 1.0)[:, None]
-        else:
-            signs = ops.float64_zeros((len(y), len(self.classes_)), y) - 1.0
-            signs[ops.arange(len(y), y), position] = 1.0
-        ops = ops_of(X)
-        if self._class_weights is not None:
-            by_class = ops.float64_like(self._class_weights, X)
-            by_row = by_class[ops.placed(position, ops.xp.int64, X)]
-            weight = by_row if weight is None else weight * by_row
-        return ops.float64_like(signs, X), weight
-
-    def _checked(self, X: Rows, y: Any) -> np.ndarray:
-        y = column_or_1d(typed_labels(check_targets(self, y)), warn=True)
-        check_consistent_length(X, y)
-        check_classification_targets(y)
-        return y
-
-    def _set_classes(self, classes: Any, totals: Any = None) -> None:
-        """Set the classes and their weights, given the total weights of their rows."""
-        if len(classes) < 2:
-            raise ValueError(
-                "a classifier needs at least 2 classes, got 1 class: "
-                f"{classes.tolist()}."
-            )
-        self.classes_ = classes
-        self._n_outputs = None if len(classes) == 2 else len(classes)
-        self._class_weights = None
-        if self.class_weight is not None:
-            totals = np.ones(len(classes)) if totals is None else np.array(totals)
-            self._class_weights = self._weights_by_class(totals)
+    def _target_reader(self) -> Labels:
+        return Labels(self.class_weight)
 
     @by_partition(width=lambda model: None, dtype=_dtype_of_labels)
     def predict(self, X: Any) -> np.ndarray:
@@ -353,12 +296,124 @@ class ClassLabels:
             return ops_of(position).entries_at(self.classes_, position)
         return ops_of(self.classes_).to_host(self.classes_)[position]
 
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Reads labels as columns of ±1: one for two classes, else one per class."""
+
+    class_weight: Any = None
+    classes: Any = None
+    # The weight of each class, or None.
+    by_class: np.ndarray | None = None
+    labelled: ClassVar[bool] = True
+
+    @property
+    def n_outputs(self) -> int | None:
+        """The number of columns, or None for two classes."""
+        return None if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of an estimator."""
+        return {"classes_": self.classes, "_n_outputs": self.n_outputs}
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of targets."""
+        return self.n_outputs or 1
+
+    def read(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Labels, Any, Any]:
+        """Return a reader that has seen all labels, the signs (n, k), and weights."""
+        y = self._checked(X, y)
+        weight = check_weights(sample_weight, X)
+        classes = unique_labels(y)
+        reader = self.of_classes(classes, self._totals(classes, X, y, weight))
+        Y, weight = reader._signs_of(X, y, weight)
+        return reader, Y, check_weights(weight, X)
+
+    def summary(self, X: Rows, y: Any, weight: Any) -> LabelSummary:
+        """Return what must be known of the labels of a block."""
+        y = self._checked(X, y)
+        values = ops_of(y).unique(y)
+        sums = self._totals(values, X, y, weight).tolist()
+        totals = dict(zip(values.tolist(), sums, strict=True))
+        return LabelSummary(totals, y[:0] if is_tensor(y) else values[:0])
+
+    def learned(self, summaries: list[LabelSummary]) -> Labels:
+        """Return a reader that has seen blocks with these summaries."""
+        totals: dict[Any, float] = {}
+        for block in summaries:
+            for label, total in block.totals.items():
+                totals[label] = totals.get(label, 0.0) + total
+        like = summaries[0].like
+        dtypes = {block.like.dtype for block in summaries if not is_tensor(block.like)}
+        dtype: Any = np.result_type(*dtypes) if dtypes else None
+        if dtypes and all(entry.kind in "iu" for entry in dtypes) and dtype.kind == "f":
+            dtype = _integers_for(totals)  # int64 and uint64
+        classes = unique_labels(np.array(list(totals), dtype=dtype))
+        placed = ops_of(like).asarray(classes, like) if is_tensor(like) else classes
+        # Labels of several types have become text: blocks show which do not match.
+        totals_of_classes = [totals.get(label, 0.0) for label in classes.tolist()]
+        return self.of_classes(placed, totals_of_classes)
+
+    def of_classes(self, classes: Any, totals: Any = None) -> Labels:
+        """Return a reader of these classes, whose rows have these total weights."""
+        if len(classes) < 2:
+            raise ValueError(
+                "a classifier needs at least 2 classes, got 1 class: "
+                f"{classes.tolist()}."
+            )
+        reader = replace(self, classes=classes)
+        if self.class_weight is None:
+            return reader
+        totals = np.ones(len(classes)) if totals is None else np.array(totals)
+        return replace(reader, by_class=reader._weights_by_class(totals))
+
+    def columns(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return the signs (n, k) of a block, and its weights."""
+        return self._signs_of(X, self._checked(X, y), weight)
+
+    def _totals(self, classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
+        """Return the total weights of classes, zeros if there is no `class_weight`."""
+        if self.class_weight is None:
+            return np.zeros(len(classes))
+        ops = ops_of(X)
+        position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
+        return ops.to_host(ops.float64_bincount(position, weight, len(classes)))
+
+    def _signs_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return labels as columns of ±1 on the device of X, and weights of rows."""
+        ops = ops_of(y)
+        position, known = _positions(self.classes, y)
+        if not known.all():
+            raise ValueError(
+                f"label {y[~known].tolist()[0]!r} is not among the classes "
+                f"{self.classes.tolist()} of the fit; remove its rows, or fit again."
+            )
+        if len(self.classes) == 2:
+            signs = (2.0 * ops.as_float64(position) - 1.0)[:, None]
+        else:
+            signs = ops.float64_zeros((len(y), len(self.classes)), y) - 1.0
+            signs[ops.arange(len(y), y), position] = 1.0
+        ops = ops_of(X)
+        if self.by_class is not None:
+            by_class = ops.float64_like(self.by_class, X)
+            by_row = by_class[ops.placed(position, ops.xp.int64, X)]
+            weight = by_row if weight is None else weight * by_row
+        return ops.float64_like(signs, X), weight
+
+    def _checked(self, X: Rows, y: Any) -> np.ndarray:
+        y = column_or_1d(typed_labels(check_targets(y)), warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        return y
+
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the total weights of their rows."""
         if isinstance(self.class_weight, dict):
             for label, value in self.class_weight.items():
                 check_positive(f"class_weight[{label!r}]", value, zero=True)
-        classes = ops_of(self.classes_).to_host(self.classes_)
+        classes = ops_of(self.classes).to_host(self.classes)
         # For "balanced", a class whose rows have no weight counts as absent.
         present = totals > 0 if self.class_weight == "balanced" else totals >= 0
         by_class = np.zeros(len(classes))
@@ -376,62 +431,52 @@ class ClassLabels:
         return by_class
 
 
-class TargetsOrLabels:
+class NumbersOrLabels:
     """Reads labels (text, booleans, or a few different integers), or real targets.
 
-    All of `y` decides which; `_labelled` is set accordingly.
+    All of `y` decides which.
     """
 
-    _labelled: bool
-    _reader: Any
+    def read(
+        self, X: Rows, y: Any, sample_weight: Any
+    ) -> tuple[Numbers | Labels, Any, Any]:
+        """Return the reader for all targets, the targets (n, k), and weights."""
+        summary = self.summary(X, y, check_weights(sample_weight, X))
+        return self.learned([summary]).read(X, y, sample_weight)
 
-    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        self._learn_from_summaries(
-            [self._summarise_targets(X, y, check_weights(sample_weight, X))]
-        )
-        return self._reader._read_targets(X, y, sample_weight)
-
-    def _summarise_targets(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[LabelSummary | None, Any]:
+    def summary(self, X: Rows, y: Any, weight: Any) -> tuple[LabelSummary | None, Any]:
         """Return the labels of a block, if it may hold any, and its kind.
 
         The kind is the number of columns of real targets, None for a vector, or the
         type of labels that are not numbers.
         """
-        labels = typed_labels(check_targets(self, y))
+        labels = typed_labels(check_targets(y))
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"
-        n_outputs = RealTargets()._summarise_targets(X, y, weight) if numeric else None
+        n_outputs = Numbers().summary(X, y, weight) if numeric else None
         with np.errstate(invalid="ignore"):  # casts numbers of any size to integers
             discrete = type_of_target(host) in ("binary", "multiclass")
         if not discrete or host.dtype.kind in "mM":
-            return None, RealTargets()._summarise_targets(X, y, weight)
+            return None, Numbers().summary(X, y, weight)
         if numeric and len(np.unique(host)) > _MAX_CLASSES:
             return None, n_outputs
-        labels_seen = ClassLabels()._summarise_targets(X, y, weight)
-        return labels_seen, n_outputs if numeric else str(host.dtype)
+        return Labels().summary(X, y, weight), n_outputs if numeric else str(host.dtype)
 
-    def _learn_from_summaries(
+    def learned(
         self, summaries: list[tuple[LabelSummary | None, Any]]
-    ) -> int:
+    ) -> Numbers | Labels:
+        """Return the reader for blocks with these summaries."""
         labels = [entry for entry, _ in summaries if entry is not None]
         dtypes = {dtype for _, dtype in summaries if isinstance(dtype, str)}
         n_classes = len({label for entry in labels for label in entry.totals})
-        self._labelled = len(labels) == len(summaries) and (
+        labelled = len(labels) == len(summaries) and (
             bool(dtypes) or 2 <= n_classes <= _MAX_CLASSES
         )
-        if dtypes and not self._labelled:
+        if labelled:
+            return Labels().learned(labels)
+        if dtypes:
             raise ValueError(
                 f"some blocks of y have labels of type {dtypes.pop()}, others have "
                 "numbers; use the same type in all blocks."
             )
-        self._reader = ClassLabels() if self._labelled else RealTargets()
-        return self._reader._learn_from_summaries(
-            labels if self._labelled else [entry for _, entry in summaries]
-        )
-
-    def _read_later_targets(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._reader._read_later_targets(X, y, weight)
+        return Numbers().learned([entry for _, entry in summaries])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, reduce
 from numbers import Real
 from typing import Any
@@ -16,13 +15,11 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
-from randkern.models.dual import solve_dual
-from randkern.models.left_out import ProbedRows, SampledRows
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Solution, mirror_upper
+from randkern.solvers import mirror_upper
 
 Split = tuple[np.ndarray, np.ndarray]
 # Slices of rows, and their predictions at every penalty, (n_alphas, m, k).
@@ -42,7 +39,7 @@ def squared_error(predictions: Predictions, Y: Any, weight: Any) -> np.ndarray:
     return -ops.to_host(total) / (float(weight.sum()) * Y.shape[1])
 
 
-def scored(
+def scores_by(
     scorer: Callable[..., float],
     values: np.ndarray,
     y: np.ndarray,
@@ -166,21 +163,6 @@ class PrimalSearch:
         for fold in range(len(parts)):
             yield _added(parts[:fold] + parts[fold + 1 :])
 
-    def solve(
-        self, alpha: float, probed: ProbedRows
-    ) -> tuple[Solution, np.ndarray, Any]:
-        """Return the weights of features, (D, k), and intercepts; ends the search.
-
-        Also the residuals of some rows in fits without one of them and its copies.
-        """
-        solved = self.total.solve(
-            alpha, fit_intercept=self.fit_intercept, overwrite=True
-        )
-        # These rows may hold features in place of the rows of the sample.
-        sample = replace(probed.sample, rows=self.rows.take(probed.sample.numbers))
-        residuals = solved.left_out_residuals(self.plan, replace(probed, sample=sample))
-        return solved.solution, solved.intercept, residuals
-
     def _path(self, statistics: NormalEquations) -> PrimalPath:
         return PrimalPath.of(statistics, self.alphas, fit_intercept=self.fit_intercept)
 
@@ -245,22 +227,6 @@ class DualSearch:
             )
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
-
-    def solve(
-        self, alpha: float, sample: SampledRows
-    ) -> tuple[Solution, np.ndarray, Any]:
-        """Return the weights of rows, (n, k), and intercepts; ends the search.
-
-        Also the residuals of some rows in fits without one of them and its copies.
-        """
-        return solve_dual(
-            self.gram,
-            self.Y,
-            self.weight,
-            alpha,
-            fit_intercept=self.fit_intercept,
-            left_out=sample.numbers,
-        )
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

@@ -10,7 +10,6 @@ and the prediction at x is Σ_i (SA)_i k(x, x_i), centred, + ȳ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +33,11 @@ def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
         Z = evaluate(plan, X, columns)
         ops.add_gram(Z.T, gram)
     return gram
+
+
+def gram_of(kernel: Kernel, plan: Plan | None, X: Rows) -> np.ndarray:
+    """Return the upper triangle of the Gram matrix of features, or the exact one."""
+    return exact_gram(kernel, X) if plan is None else feature_gram(plan, X)
 
 
 def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
@@ -155,37 +159,32 @@ def solve_dual(
 
 def fit_dual(
     rows: ArrayRows,
-    gram_of: Callable[[Rows], Array],
+    kernel: Kernel,
+    plan: Plan | None,
     alpha: float,
     *,
     fit_intercept: bool,
     left_out: np.ndarray,
 ) -> tuple[Solution, Array, Any]:
-    """Fit to rows, whose Gram matrix is ``gram_of(X)``; returns as :func:`solve_dual`.
+    """Fit to rows; returns as :func:`solve_dual`.
 
     Rows that are left out, in ascending order, are moved to the end, where leaving them
     out is nearly free.
     """
     n = rows.n_rows
     ops = ops_of(rows.Y)
-    if len(left_out) == n:
-        gram = gram_of(rows.X)
-        return solve_dual(
-            gram,
-            rows.Y,
-            rows.weight,
-            alpha,
-            fit_intercept=fit_intercept,
-            left_out=left_out,
-        )
     is_left_out = ops.float64_zeros(n, rows.Y)
     is_left_out[left_out] = 1.0
     order = ops.xp.argsort(is_left_out, stable=True)
-    rows = rows.take(order)
-    last = np.arange(n - len(left_out), n)
-    gram = gram_of(rows.X)
+    if len(left_out) < n:
+        rows = rows.take(order)
     solution, intercept, residuals = solve_dual(
-        gram, rows.Y, rows.weight, alpha, fit_intercept=fit_intercept, left_out=last
+        gram_of(kernel, plan, rows.X),
+        rows.Y,
+        rows.weight,
+        alpha,
+        fit_intercept=fit_intercept,
+        left_out=np.arange(n - len(left_out), n),
     )
     value = ops.take(solution.value, ops.xp.argsort(order))
     return replace(solution, value=value), intercept, residuals

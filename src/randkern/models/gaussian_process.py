@@ -16,11 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern._sklearn import Interval, StrOptions
-from randkern._validation import Rows, check_count, check_weights, validate_rows
+from randkern._validation import (
+    Rows,
+    check_count,
+    check_has_targets,
+    check_weights,
+    validate_rows,
+)
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.columns import split_target
-from randkern.data.reading import are_in_memory, mapped_rows, read
+from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.sharded import column_of, is_dask, lazily
 from randkern.data.target_statistics import MAX_PROCESS_TARGET
 from randkern.data.training_data import ArrayRows
@@ -37,7 +43,7 @@ from randkern.models._gp_model import (
     units_of,
 )
 from randkern.models._gp_neighbors import check_neighbors
-from randkern.models._targets import RealTargets
+from randkern.models._targets import Numbers, RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
 
@@ -333,7 +339,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_neighbors(self, X)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows, sample = read(self, X, y, sample_weight, stream)
+        data = self._read_rows(X, y, sample_weight, stream)
+        rows, sample = data.rows, data.sample
         self._target_mean, self._target_scale = units_of(
             rows,
             center=self.mean != "zero" and self.likelihood != "poisson",
@@ -682,7 +689,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         X = validate_rows(self, X, reset=False)
         if posterior.is_joint:  # others take arrays alone
             check_same_device(X, posterior.factor)
-        Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
+        check_has_targets(self, y)
+        reader = Numbers(self._n_outputs)
+        Y, weight = reader.columns(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         out = copy(self)

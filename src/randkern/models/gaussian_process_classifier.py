@@ -15,7 +15,6 @@ from randkern._sklearn import StrOptions
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
-from randkern.data.reading import read
 from randkern.kernels import Kernel
 from randkern.models._gp_inference import Laplace, LaplaceOfClasses
 from randkern.models._gp_laplace import (
@@ -187,7 +186,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         X, y = split_target(X, y, target)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows, sample = read(self, X, y, sample_weight, stream)
+        data = self._read_rows(X, y, sample_weight, stream)
+        rows, sample = data.rows, data.sample
         self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*sample, stream)
         rows = self._numbered(rows)

@@ -13,14 +13,12 @@ from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels import Kernel
+from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.models._feature_model import predict_by_features
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import iterating_bytes, kernel_operator_bytes
-from randkern.plan import Plan
 from randkern.solvers import (
     IterativeSolver,
     Loss,
@@ -112,129 +110,128 @@ class System:
         )
 
 
-@dataclass(frozen=True)
-class IterativeRidge:
-    """The systems of ridge regression that iterative solvers take.
+def system_of(
+    data: FitData,
+    solver: IterativeSolver,
+    alpha: float,
+    fit_intercept: bool,
+    error_of: Callable[[Any, Any, Any], float],
+) -> System:
+    """Return the system that the solver takes.
 
-    It has what these need to know of a model.
+    `error_of(Y, predictions, weight)` is the error of predictions for validation.
     """
+    if data.plan is None:
+        return _dual_system(data, solver, alpha, fit_intercept)
+    return _primal_system(data, solver, alpha, fit_intercept, error_of)
 
-    kernel: Kernel
-    # None: the exact kernel.
-    plan: Plan | None
-    alpha: float
-    fit_intercept: bool
-    # Whether targets are labels coded as ±1.
-    labelled: bool
-    # Returns the error of predictions for validation: error_of(Y, predictions, weight).
-    error_of: Callable[[Any, Any, Any], float]
-    # Memory in bytes.
-    limit: int
-    stream: Stream
 
-    def system(
-        self,
-        rows: TrainingData,
-        solver: IterativeSolver,
-    ) -> System:
-        """Return the system that the solver takes."""
-        if self.plan is None:
-            return self._dual_system(rows.as_arrays(), solver)
-        return self._primal_system(rows, self.plan, solver)
-
-    def _probed(self, rows: TrainingData) -> ProbedRows:
-        """Return rows to leave out."""
-        generator = self.stream.child("left out").generator()
-        return ProbedRows.of(rows, self.labelled, generator, factorised=False)
-
-    def _primal_system(
-        self, rows: TrainingData, plan: Plan, solver: IterativeSolver
-    ) -> System:
-        """Return the normal equations of features, by their products."""
-        rank = solver.chosen_rank(plan.n_components)
-        fixed, at_once = iterating_bytes(plan, rows, rank, self.limit)
-        block: Any = None
-        if solver.validation_fraction is not None:
-            if not rows.in_one_place:
-                raise ValueError(
-                    "validation_fraction needs all rows in one process, not on a "
-                    "cluster or on several devices; use validation_fraction=None."
-                )
-            held_out, block = _held_out(rows, solver.validation_fraction, self.stream)
-            rows = rows.without(held_out)
-        statistics = rows.survey()
-        features = FeatureMatrix(
-            rows,
-            plan.raw,
-            self.limit - fixed,
-            compress=solver.is_coarse,
-            block_rows=at_once,
-        )
-        center = self.fit_intercept
-        operator, rhs = FeatureOperator.with_right_hand_side(
-            features, plan, statistics, self.stream, center=center
-        )
-        loss = Loss(
-            operator.loss_without_features,
-            spread=statistics.spread,
-            **(_FOR_LABELS if self.labelled else {}),
-        )
-        probed = self._probed(rows)
-        system = System(
-            solver,
-            operator,
-            self.alpha,
-            rhs,
-            probed,
-            companions=operator.probes(probed),
-            settled=_leverage_settled,
-            loss=loss,
-        )
-        if block is None:
-            return system
-
-        def error(weights: Array) -> float:
-            """Return the validation error of weights."""
-            predictions = predict_by_features(plan, weights, block.X)
-            predictions = predictions + operator.intercept(weights)
-            return self.error_of(block.Y, predictions, block.weight)
-
-        return replace(system, validate=error)
-
-    def _dual_system(self, rows: ArrayRows, solver: IterativeSolver) -> System:
-        """Return the dual system of the exact kernel.
-
-        The residual r of the dual system bounds the difference of predictions at the
-        training rows from those of the solution, K(K + αI)⁻¹r.
-        """
-        if solver.validation_fraction is not None:
+def _primal_system(
+    data: FitData,
+    solver: IterativeSolver,
+    alpha: float,
+    center: bool,
+    error_of: Callable[[Any, Any, Any], float],
+) -> System:
+    """Return the normal equations of features, by their products."""
+    rows, plan = data.rows, data.plan
+    stream = data.stream.child("solver")
+    rank = solver.chosen_rank(plan.n_components)
+    fixed, at_once = iterating_bytes(plan, rows, rank, data.limit)
+    block: Any = None
+    if solver.validation_fraction is not None:
+        if not rows.in_one_place:
             raise ValueError(
-                "validation_fraction needs random features, got the exact kernel "
-                "(n_components=None); set tol instead."
+                "validation_fraction needs all rows in one process, not on a "
+                "cluster or on several devices; use validation_fraction=None."
             )
-        statistics = rows.survey()
-        moments = statistics.moments
-        sizes = moments.squares if self.fit_intercept else moments.all_squares
-        if solver.tol is None:
-            solver = copy.copy(solver)
-            solver.tol = _DUAL_TOL_OF_LABELS if self.labelled else _DUAL_TOL
-            # Relative to the deviations of the targets, not to their means.
-            sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
-        solver, iterating = _dual_solver(solver, rows, self.limit)
-        spare = self.limit - iterating
-        operator = KernelOperator(
-            self.kernel, rows, self.stream, spare, center=self.fit_intercept
+        held_out, block = _held_out(rows, solver.validation_fraction, stream)
+        rows = rows.without(held_out)
+    statistics = rows.survey()
+    features = FeatureMatrix(
+        rows,
+        plan.raw,
+        data.limit - fixed,
+        compress=solver.is_coarse,
+        block_rows=at_once,
+    )
+    operator, rhs = FeatureOperator.with_right_hand_side(
+        features, plan, statistics, stream, center=center
+    )
+    loss = Loss(
+        operator.loss_without_features,
+        spread=statistics.spread,
+        **(_FOR_LABELS if data.targets.labelled else {}),
+    )
+    probed = ProbedRows.of(
+        rows,
+        data.targets.labelled,
+        stream.child("left out").generator(),
+        factorised=False,
+    )
+    system = System(
+        solver,
+        operator,
+        alpha,
+        rhs,
+        probed,
+        companions=operator.probes(probed),
+        settled=_leverage_settled,
+        loss=loss,
+    )
+    if block is None:
+        return system
+
+    def error(weights: Array) -> float:
+        """Return the validation error of weights."""
+        predictions = predict_by_features(plan, weights, block.X)
+        predictions = predictions + operator.intercept(weights)
+        return error_of(block.Y, predictions, block.weight)
+
+    return replace(system, validate=error)
+
+
+def _dual_system(
+    data: FitData, solver: IterativeSolver, alpha: float, center: bool
+) -> System:
+    """Return the dual system of the exact kernel.
+
+    The residual r of the dual system bounds the difference of predictions at the
+    training rows from those of the solution, K(K + αI)⁻¹r.
+    """
+    if solver.validation_fraction is not None:
+        raise ValueError(
+            "validation_fraction needs random features, got the exact kernel "
+            "(n_components=None); set tol instead."
         )
-        probed = self._probed(rows)
-        return System(
-            solver,
-            operator,
-            self.alpha,
-            operator.right_hand_side(),
-            probed,
-            companions=operator.probes(probed),
-            sizes=np.sqrt(sizes),
-        )
+    rows = data.rows.as_arrays()
+    stream = data.stream.child("solver")
+    statistics = rows.survey()
+    moments = statistics.moments
+    sizes = moments.squares if center else moments.all_squares
+    if solver.tol is None:
+        solver = copy.copy(solver)
+        solver.tol = _DUAL_TOL_OF_LABELS if data.targets.labelled else _DUAL_TOL
+        # Relative to the deviations of the targets, not to their means.
+        sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
+    solver, iterating = _dual_solver(solver, rows, data.limit)
+    spare = data.limit - iterating
+    operator = KernelOperator(data.kernel, rows, stream, spare, center=center)
+    probed = ProbedRows.of(
+        rows,
+        data.targets.labelled,
+        stream.child("left out").generator(),
+        factorised=False,
+    )
+    return System(
+        solver,
+        operator,
+        alpha,
+        operator.right_hand_side(),
+        probed,
+        companions=operator.probes(probed),
+        sizes=np.sqrt(sizes),
+    )
 
 
 def _dual_solver(

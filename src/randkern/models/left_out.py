@@ -25,7 +25,7 @@ import numpy as np
 from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
+from randkern.models._feature_model import feature_sums, predict_by_features
 from randkern.plan import Plan
 
 # This share of the rows is left out, one at a time, so that computing their features
@@ -40,7 +40,7 @@ _PROBE_VARIANCE = 0.05
 _MAX_PROBES = 8
 # With a factor, this share of the rows, at most so many; all of a few rows.
 _PROBE_SHARE = 0.01
-_MAX_FACTORISED = 200
+_MAX_FACTORISED = 32
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
 # No residual is raised more than this many times the mean factor.
@@ -266,19 +266,14 @@ class ProbedRows:
         weight = self.sample.rows.weight
         return self.probes if weight is None else self.probes * weight[:, None]
 
-    def right_hand_side(self, features: FeatureMatrix, plan: Plan, mean: Array) -> Any:
-        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v, (D, s).
-
-        `features` are the raw columns of the plan at the sampled rows, and z̄ the mean
-        of all features, (D,).
-        """
+    def right_hand_side(self, plan: Plan, mean: Array) -> Any:
+        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v, (D, s), and the mean z̄, (D,)."""
         targets = self._weighted
-        sums = combined(features, targets)[:, : plan.n_components].T
-        return plan.solve(sums) - mean[:, None] * targets.sum(axis=0)
+        sums = feature_sums(plan, self.sample.rows.X, targets)
+        return sums - mean[:, None] * targets.sum(axis=0)
 
     def residuals_of_weights(
         self,
-        features: FeatureMatrix,
         plan: Plan,
         weights: Array,
         intercept: Array,
@@ -291,12 +286,8 @@ class ProbedRows:
         The weights are those of targets, (D, k), and of probes, (D, s).
         """
         k = weights.shape[1]
-        ops = ops_of(weights)
-        weights = plan.solve(ops.hstack([weights, of_probes]), transposed=True)
-        size = ops.column_max_abs(weights)
-        size = size + (size == 0)
-        fitted = scores_of(features, features.padded((weights / size).T))
-        fitted = fitted * size
+        weights = ops_of(weights).hstack([weights, of_probes])
+        fitted = predict_by_features(plan, weights, self.sample.rows.X)
         constants = self._weighted.sum(axis=0) / weight_sum - mean @ of_probes
         return self.left_out_residuals(
             fitted[:, :k] + intercept, fitted[:, k:] + constants

@@ -30,8 +30,6 @@ from randkern.plan import Plan
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**17
-# Features of sampled rows may take this part of the memory for cached ones.
-_SAMPLE_SHARE = 8
 # Eigenvalues below this share of the first are rounding noise in float32.
 _SMALLEST_SHARE = 1e-6
 
@@ -106,21 +104,13 @@ class FeatureOperator:
 
     def probes(self, probed: ProbedRows) -> Array:
         """Return the right-hand sides of probes, (D, s)."""
-        # Features of the sampled rows are cached if they take little memory.
-        self._sample = FeatureMatrix(
-            probed.sample.rows,
-            self.plan.raw,
-            self.features.cache_bytes // _SAMPLE_SHARE,
-            block_rows=self.features.block_rows,
-        )
-        return probed.right_hand_side(self._sample, self.plan, self._mean)
+        return probed.right_hand_side(self.plan, self._mean)
 
     def left_out_residuals(
         self, probed: ProbedRows, value: Array, of_probes: Array
     ) -> Any:
         """Return leave-one-out residuals of a solution and of those of the probes."""
         return probed.residuals_of_weights(
-            self._sample,
             self.plan,
             value,
             self.intercept(value),

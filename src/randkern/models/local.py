@@ -34,7 +34,12 @@ from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, safe_indexing
 from randkern._tables import is_numeric, is_table, numbers_of
-from randkern._validation import check_targets, check_weights, validate_rows
+from randkern._validation import (
+    check_has_targets,
+    check_targets,
+    check_weights,
+    validate_rows,
+)
 from randkern.backend.namespace import ops_of
 from randkern.backend.tasks import map_on_threads
 from randkern.data import DeviceBlocks, RowBlocks, row_blocks
@@ -132,7 +137,8 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
         """
         self._validate_params()
         self._refuse_blocks(X)
-        y = check_targets(self, y)
+        check_has_targets(self, y)
+        y = check_targets(y)
         base = clone(self._base)
         takes_weights = has_fit_parameter(base, "sample_weight")
         if sample_weight is not None and not takes_weights:

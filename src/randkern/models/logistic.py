@@ -219,7 +219,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         X, y = split_target(X, y, target)
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows = self._read(X, y, sample_weight, stream).rows
         if self._is_by_products(rows):
             self._fit_by_products(rows.as_arrays(), stream, report)
             return self

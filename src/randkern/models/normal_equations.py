@@ -18,7 +18,6 @@ from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
-from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.memory import (
     CROSS_ROWS,
@@ -211,10 +210,8 @@ class SolvedEquations:
 
     def left_out_residuals(self, plan: Plan, probed: ProbedRows) -> Array:
         """Return the leave-one-out residuals of rows of the fit, (m, k)."""
-        features = FeatureMatrix(probed.sample.rows, plan.raw)
-        right = probed.right_hand_side(features, plan, self.mean)
+        right = probed.right_hand_side(plan, self.mean)
         return probed.residuals_of_weights(
-            features,
             plan,
             self.solution.value,
             self.intercept,

@@ -222,7 +222,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         report = FitReport(self, X, y, sample_weight)
         report.begin(None)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows = self._read(X, y, sample_weight, stream).rows
         check_single_target(self, rows)
         features = self._matrix_within_limit(rows)
         Y, weight = rows.targets()

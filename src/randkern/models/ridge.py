@@ -5,35 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, remember
 from randkern._sklearn import StrOptions
-from randkern._validation import check_weights, validate_rows
+from randkern._validation import check_has_targets, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
-from randkern.models._targets import ClassLabels, RealTargets
+from randkern.models._targets import ClassLabels, Labels, Numbers, RealTargets
 from randkern.models.calibration import (
     LeaveOneOutIntervals,
     LogitsOfDecisions,
     calibrate,
 )
+from randkern.models.left_out import SampledRows
 
 
 class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
     """Mixin for ridge models of real targets."""
 
-    def _store_residuals(
-        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
-    ) -> None:
-        self._left_out_rows = numbers.tolist()  # plain numbers have no device
+    def _store_residuals(self, sample: SampledRows, residuals: Any) -> None:
+        self._left_out_rows = sample.numbers.tolist()  # plain numbers have no device
         self._left_out_sizes = abs(residuals)
-        self._left_out_weight = weight
+        self._left_out_weight = sample.weight
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -49,13 +47,10 @@ class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
 class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
     """Mixin for ridge models of labels, coded as ±1."""
 
-    _labelled: ClassVar[bool] = True
-
-    def _store_residuals(
-        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
-    ) -> None:
+    def _store_residuals(self, sample: SampledRows, residuals: Any) -> None:
+        Y = sample.rows.Y
         self.temperature_, self.calibration_offset_ = calibrate(
-            Y - residuals, Y > 0, weight
+            Y - residuals, Y > 0, sample.weight
         )
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -210,11 +205,14 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         if first:
             self._validate_params()
         X = validate_rows(self, X, reset=first)
+        check_has_targets(self, y)
         if first:
-            Y, weight = self._read_targets(X, y, sample_weight)
+            reader, Y, weight = Numbers().read(X, y, sample_weight)
+            remember(self, reader.attributes)
         else:
-            Y, weight = self._read_later_targets(X, y, check_weights(sample_weight, X))
-        self._partial_fit_targets(X, Y, weight, solve)
+            reader = Numbers(self._n_outputs)
+            Y, weight = reader.columns(X, y, check_weights(sample_weight, X))
+        self._add_rows(X, reader, Y, weight, solve)
         return self
 
 
@@ -369,7 +367,9 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
                 f"classes={classes!r} differ from those of the first call, "
                 f"{self.classes_.tolist()}; pass the same classes, or None."
             )
-        self._set_classes(known_classes)
-        Y, weight = self._read_later_targets(X, y, weight)
-        self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
+        reader = Labels(self.class_weight).of_classes(known_classes)
+        remember(self, reader.attributes)
+        check_has_targets(self, y)
+        Y, weight = reader.columns(X, y, weight)
+        self._add_rows(X, reader, Y, check_weights(weight, X), solve)
         return self

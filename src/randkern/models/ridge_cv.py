@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -17,27 +18,28 @@ from sklearn.utils.metadata_routing import (
     process_routing,
 )
 
-from randkern._fitting import forget
-from randkern._random import Stream
+from randkern._fitting import all_or_nothing, forget
+from randkern._random import root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern.backend.namespace import ops_of
+from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData
 from randkern.kernels import Gaussian, Kernel
-from randkern.models._ridge_model import RidgeModel
+from randkern.models._ridge import Fitted, RidgeModel, fit_equations, fit_gram
 from randkern.models.alpha_search import (
     DualSearch,
     Predictions,
     PrimalSearch,
     Split,
-    scored,
+    scores_by,
     squared_error,
 )
-from randkern.models.callbacks import FitReport
-from randkern.models.left_out import merge_copies
+from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.dual import gram_of
+from randkern.models.left_out import ProbedRows
 from randkern.models.memory import check_matrices, float64_block_rows, matrix_bytes
 from randkern.models.ridge import RidgeClassifierMixin, RidgeRegressorMixin
-from randkern.solvers import Solution
 
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 # Multiples of the lengthscale "scale"; ties are resolved in favour of the first.
@@ -59,9 +61,9 @@ class _ChoosesAlpha(RidgeModel):
     cv: Any
 
     _chooses_kernel = True
-    # What `cv` asks for, such as groups, during a fit.
-    _split_arguments: dict[str, Any]
 
+    @all_or_nothing
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -87,7 +89,7 @@ class _ChoosesAlpha(RidgeModel):
             :class:`~sklearn.model_selection.GroupKFold`, if scikit-learn's metadata
             routing is enabled.
         """
-        self._split_arguments = {}
+        split_arguments = {}
         if params and not sklearn.get_config()["enable_metadata_routing"]:
             raise ValueError(
                 f"fit takes {', '.join(params)} only by metadata routing; use "
@@ -95,11 +97,27 @@ class _ChoosesAlpha(RidgeModel):
             )
         if params:
             routed = process_routing(self, "fit", **params)
-            self._split_arguments = routed["splitter"]["split"]
-        try:
-            return super().fit(X, y, sample_weight, target=target)
-        finally:
-            del self._split_arguments
+            split_arguments = routed["splitter"]["split"]
+        self._validate_params()
+        X, y = split_target(X, y, target)
+        if not are_in_memory(X):
+            name = type(self).__name__
+            raise ValueError(
+                f"{name} needs all rows in memory, got {type(X).__name__}; fit it to "
+                f"a sample in memory, and then fit {name.removesuffix('CV')} with its "
+                "kernel_ and alpha_ to all rows."
+            )
+        report = FitReport(self, X, y, sample_weight)
+        stream = root_stream(self.random_state)
+        self._forget()
+        data = self._read(X, y, sample_weight, stream)
+        alphas = _checked_alphas(self.alphas)
+        self._check_cv()
+        splits = self._splits(data.rows.as_arrays(), split_arguments)
+        fitted, data = self._solve(data, alphas, splits)
+        self._store(fitted, data.shift, data.kept_rows)
+        report.end()
+        return self
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return what metadata is passed on: to `fit`, and to the splitter `cv`."""
@@ -116,97 +134,62 @@ class _ChoosesAlpha(RidgeModel):
         super()._forget()
         forget(self, "alpha_", "best_score_", "cv_results_")
 
-    def _fit_rows(
-        self,
-        rows: TrainingData,
-        limit: int,
-        stream: Stream,
-        report: FitReport,
-        start: Any = None,
-    ) -> None:
-        """Choose the penalty, then solve for the weights."""
-        all_rows = rows.as_arrays()
-        X = all_rows.X
-        weight = all_rows.weight
-        ops = ops_of(all_rows.X)
-        alphas = _checked_alphas(self.alphas)
-        self._check_cv()
-        splits = self._splits(all_rows)
+    def _solve(
+        self, data: FitData, alphas: np.ndarray, splits: list[Split]
+    ) -> tuple[Fitted, FitData]:
+        """Choose the kernel and the penalty, and return their fit, and its data."""
+        rows = data.rows.as_arrays()
+        X, Y, weight = rows.X, rows.Y, rows.weight
+        ops = ops_of(X)
         weighted: Any = slice(None)
-        original = all_rows
         if weight is not None and not (weight != 0).all():
             # Rows of weight 0 are excluded from fits and scores.
             weighted = ops.flatnonzero(weight)
             splits = [_among(_on_host(weighted), split) for split in splits]
-            original = ArrayRows(X[weighted], all_rows.Y[weighted], weight[weighted])
-        if original.n_rows < 2:
+            rows = ArrayRows(X[weighted], Y[weighted], weight[weighted])
+        if rows.n_rows < 2:
             raise ValueError(
                 "choosing alpha needs at least 2 rows of positive weight, got "
-                f"n_samples = {original.n_rows}."
+                f"n_samples = {rows.n_rows}."
             )
-        used = self._shift_targets(original)
+        used = self._near_zero(replace(data, rows=rows))
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
             if lengthscale is not None:
-                self._draw(X, weight, stream, Gaussian(lengthscale))
-            return self._search(used, alphas, limit)
+                self._draw(X, weight, data.stream, Gaussian(lengthscale))
+            return self._search(used.rows.as_arrays(), alphas, data.limit)
 
         lengthscales = self._lengthscales()
         results = []
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
-            results.append(self._scores(search, used, original.Y, splits))
+            results.append(self._scores(search, used, rows.Y, splits))
         best = self._choose(results, alphas, lengthscales)
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
-        self._check_features(X, weight, stream)
-        solution, intercept = self._solve_at_best(search, used)
+        self._check_features(X, weight, data.stream)
+        used = replace(used, kernel=self.kernel_, plan=self.plan_)
+        chosen = np.full(rows.n_targets, self.alpha_)
         if isinstance(search, PrimalSearch):
-            self._store(solution, solution.value, intercept)
-        else:
-            dual = ops.float64_zeros((X.shape[0], used.n_targets), X)
-            dual[weighted] = solution.value
-            self._store_dual(X, replace(solution, value=dual), intercept)
-
-    def _solve_at_best(
-        self, search: PrimalSearch | DualSearch, rows: ArrayRows
-    ) -> tuple[Solution, Any]:
-        """Return weights and intercepts at the best penalty."""
-        if isinstance(search, PrimalSearch):
-            probed = self._probed(rows)
-            sample = probed.sample
-            solution, intercept, residuals = search.solve(self.alpha_, probed)
-            self._store_residuals(
-                sample.numbers, sample.rows.Y, residuals, sample.weight
+            probed = ProbedRows.of(
+                used.rows,
+                used.targets.labelled,
+                used.stream.child("left out").generator(),
+                factorised=True,
             )
-            return solution, intercept
-        merged = merge_copies(rows)
-        if merged is not None:  # leaving out all copies is exact if they are one row
-            rows = merged.rows
-            gram = self._gram(rows.X)
-            alphas = np.array([self.alpha_])
-            search = DualSearch(gram, rows, alphas, self.fit_intercept)
-        sample = self._sample_left_out(rows)
-        solution, intercept, residuals = search.solve(self.alpha_, sample)
-        numbers = sample.numbers
-        if merged is not None:
-            solution = replace(solution, value=merged.expanded(solution.value))
-            numbers = merged.first[numbers]
-        self._store_residuals(numbers, sample.rows.Y, residuals, sample.weight)
-        return solution, intercept
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        if not are_in_memory(X):
-            name = type(self).__name__
-            raise ValueError(
-                f"{name} needs all rows in memory, got {type(X).__name__}; fit it to "
-                f"a sample in memory, and then fit {name.removesuffix('CV')} with its "
-                "kernel_ and alpha_ to all rows."
+            fitted = fit_equations(
+                search.total, self._plan, chosen, self.fit_intercept, probed
             )
-        super()._fit(X, y, sample_weight)
+            return fitted, used
+        search = None
+        fitted = fit_gram(used, chosen, self.fit_intercept)
+        dual = ops.float64_zeros((X.shape[0], rows.n_targets), X)
+        dual[weighted] = fitted.solution.value
+        fitted = replace(fitted, solution=replace(fitted.solution, value=dual))
+        return fitted, replace(used, rows=data.rows)
 
     def _check_cv(self) -> None:
         """Raise for `cv` or scorers that do not apply."""
@@ -249,7 +232,7 @@ class _ChoosesAlpha(RidgeModel):
             needed += 3 * 8 * width * min(n, float64_block_rows(width))
         check_matrices(self.plan_, rows, needed, limit, dual=dual)
         if dual:
-            gram = self._gram(rows.X)
+            gram = gram_of(self.kernel_, self.plan_, rows.X)
             return DualSearch(gram, rows, alphas, self.fit_intercept)
         spare = limit - needed
         return PrimalSearch(self._plan, rows, alphas, self.fit_intercept, spare)
@@ -270,7 +253,7 @@ class _ChoosesAlpha(RidgeModel):
     def _scores(
         self,
         search: PrimalSearch | DualSearch,
-        rows: ArrayRows,
+        used: FitData,
         original: Any,
         splits: list[Split],
     ) -> np.ndarray:
@@ -278,20 +261,22 @@ class _ChoosesAlpha(RidgeModel):
 
         The rows have fitted targets; `original` are the user's.
         """
+        rows = used.rows.as_arrays()
         Y, weight = rows.Y, rows.weight
+        scored = partial(self._scored, shift=used.shift)
         if self.cv == "gcv":
             return search.generalised()[None]
         if self.cv is None and self.scoring is None:
             return squared_error(search.leave_one_out(), Y, weight)[None]
         if self.cv is None:
-            return self._scored(search.leave_one_out(), original, weight)[None]
+            return scored(search.leave_one_out(), original, weight)[None]
         parts = []
         held_out = zip(splits, search.held_out(splits), strict=True)
         for (train, test), predictions in held_out:
             part = None if weight is None else weight[test]
             # A fit does not predict classes that it has not seen.
             seen = (Y[train] > 0).any(axis=0)
-            parts.append(self._scored(predictions, original[test], part, seen))
+            parts.append(scored(predictions, original[test], part, seen))
         return np.stack(parts)
 
     def _choose(
@@ -328,6 +313,8 @@ class _ChoosesAlpha(RidgeModel):
         original: Any,
         weight: Any,
         seen: Any = None,
+        *,
+        shift: tuple[float, ...],
     ) -> np.ndarray:
         """Return the scorer's scores of predictions of some rows, (n_alphas,)."""
         from sklearn.metrics import check_scoring
@@ -335,7 +322,7 @@ class _ChoosesAlpha(RidgeModel):
         values = np.empty((np.size(self.alphas), *original.shape))
         for rows, part in predictions:
             values[:, rows] = _on_host(part)
-        values += np.array(self._shift)
+        values += np.array(shift)
         classes = _on_host(getattr(self, "classes_", None))
         if classes is not None and seen is not None and self._many_targets:
             values[..., ~_on_host(seen)] = -np.inf
@@ -343,9 +330,9 @@ class _ChoosesAlpha(RidgeModel):
         values = values if self._many_targets else values[..., 0]
         scorer = check_scoring(self, self.scoring)
         y = self._original_targets(original)
-        return scored(scorer, values, y, weight, classes)
+        return scores_by(scorer, values, y, weight, classes)
 
-    def _splits(self, rows: ArrayRows) -> list[Split]:
+    def _splits(self, rows: ArrayRows, arguments: dict[str, Any]) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
         from sklearn.model_selection import check_cv
 
@@ -357,7 +344,7 @@ class _ChoosesAlpha(RidgeModel):
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
                 (numbers[np.asarray(train)], numbers[np.asarray(test)])
-                for train, test in cv.split(rows.X, y, **self._split_arguments)
+                for train, test in cv.split(rows.X, y, **arguments)
             ]
             valid = all(part.ndim == 1 for split in splits for part in split)
         except (IndexError, TypeError):

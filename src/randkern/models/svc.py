@@ -221,7 +221,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
         report = FitReport(self, X, y, sample_weight)
         forget(self, "temperature_")
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows = self._read(X, y, sample_weight, stream).rows
         report.begin(
             lambda margins: self._fitted_attributes(rows, margins) if margins else {}
         )

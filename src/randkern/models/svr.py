@@ -158,7 +158,7 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream)
+        rows = self._read(X, y, sample_weight, stream).rows
         check_single_target(self, rows)
         self._solve(rows, stream.child("solver"), report)
         report.end()

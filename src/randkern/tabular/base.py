@@ -15,7 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions, num_samples
 from randkern._tables import objects_of
-from randkern._validation import check_not_masked, check_targets, read_weights
+from randkern._validation import (
+    check_has_targets,
+    check_not_masked,
+    check_targets,
+    read_weights,
+)
 from randkern._warnings import warn
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
@@ -73,7 +78,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Return checked rows, targets, weights and folds."""
         self._validate_params()
         self._refuse_dask(X, y, sample_weight, groups, time)
-        y = check_targets(self, y)
+        check_has_targets(self, y)
+        y = check_targets(y)
         check_not_masked(groups, "groups")
         check_not_masked(time, "time")
         if not (self.warm_start and hasattr(self, "_candidates")):

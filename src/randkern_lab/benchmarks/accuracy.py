@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 import randkern
 
+from ..figures import add_legend, curves, panels
 from ..options import option
-from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
 from ..scoring import misclassified
@@ -70,7 +70,6 @@ class Options(RowOptions):
 
 
 _RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
-_GAUSSIAN = {"family": "gaussian"}
 
 
 def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -100,19 +99,6 @@ def _with_error(value: float | None, error: float | None) -> str:
     return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
 
 
-def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw 1/√D above the curves."""
-    sizes = np.array(sorted({e["n_components"] for e in results["shown"]}), float)
-    first = of(results["shown"], n_components=sizes[0])
-    level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
-    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
-
-
-def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
-    level = 100 * results["exact"]["test_error"]
-    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
-
-
 class Accuracy(Experiment):
     """Errors of the Gram matrix and of ridge against D."""
 
@@ -135,54 +121,61 @@ class Accuracy(Experiment):
             per="family",
         ),
     )
-    panels = (
-        Panel(
+    skipped_by = ("family", "method", "n_components")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
+        described = list(_described(results))
+        kernels = list(dict.fromkeys(r["kernel"] for r in described))
+        data, exact = results["dataset"], results["exact"]
+        figure, axes = panels(
+            2 + len(kernels),
+            3,
+            title=f"{data['name']}: {data['n_train']:,} rows of "
+            f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
+            f"{results['arguments']['n_seeds']} seeds",
+        )
+        gaussian = of(results["summary"], family="gaussian")
+        curves(
+            axes[0],
+            gaussian,
             "n_components",
             "gram_error",
-            "method",
             STYLES,
-            "gaussian",
-            where=_GAUSSIAN,
+            title="gaussian",
             ylabel="relative error of the Gram matrix (%)",
             scale=100.0,
-            extra=_inverse_root,
-            records="summary",
-        ),
-        Panel(
-            "n_components",
-            "test_error",
-            "method",
-            STYLES,
-            "gaussian",
-            where=_GAUSSIAN,
-            extra=_exact_level,
-            records="summary",
-        ),
-        Panel(
-            "n_components",
-            "ratio_to_dense",
-            ("method", "filled"),
-            styles={
-                (name, filled): replace(style, filled=filled)
-                for name, style in _RANDOM.items()
-                for filled in (True, False)
-            },
-            title="{kernel}, paired",
-            ylabel="Gram error, ratio to plain dense",
-            log="x",
-            bars="ratio_se",
-            records=_described,
-            per="kernel",
-        ),
-    )
-    layout: ClassVar = {
-        "columns": 3,
-        "title": "{dataset[name]}: {dataset[n_train]:,} rows of "
-        "{dataset[n_features]:,}, ℓ = {exact[lengthscale]:.4g}, "
-        "{arguments[n_seeds]} seeds",
-        "legend": "right",
-    }
-    skipped_by = ("family", "method", "n_components")
+        )
+        sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
+        first = of(gaussian, n_components=sizes[0])
+        level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+        inverse = level / np.sqrt(sizes)
+        axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
+        curves(
+            axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian"
+        )
+        level = 100 * exact["test_error"]
+        axes[1].axhline(level, color="0.4", lw=1.0, label="exact kernel")
+        for place, kernel in zip(axes[2:], kernels, strict=True):
+            curves(
+                place,
+                of(described, kernel=kernel),
+                "n_components",
+                "ratio_to_dense",
+                {
+                    (name, filled): replace(style, filled=filled)
+                    for name, style in _RANDOM.items()
+                    for filled in (True, False)
+                },
+                ("method", "filled"),
+                title=f"{kernel}, paired",
+                ylabel="Gram error, ratio to plain dense",
+                log="x",
+                bars="ratio_se",
+            )
+        add_legend(figure, "right")
+        return figure
 
     def prepare(self) -> dict[str, Any]:
         """Load the rows and fit ridge with the exact kernel."""

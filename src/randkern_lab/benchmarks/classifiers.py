@@ -1,17 +1,16 @@
 """Benchmarks of classifiers, each fitted and scored in a process of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
 from randkern._memory import resolve_memory_limit
 
 from ..contenders import Contender, known_names, nonempty_records
-from ..panels import Panel
+from ..figures import curves, panels
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
 from ..scoring import Trial, misclassified
-from ..tables import Source
 from .rows import (
     load_rows,
     resolved_lengthscale,
@@ -79,25 +78,27 @@ class ClassifierExperiment(Experiment):
         return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
 
 
-def cost_panel(
-    styles: Mapping[str, Contender], title: str, records: Source = "records"
-) -> Panel:
-    """Return a panel of test error against training time, labelled with D."""
-    return Panel(
+def cost_figure(
+    records: Iterable[Mapping[str, Any]],
+    styles: Mapping[str, Contender],
+    title: str,
+    size: tuple[float, float],
+) -> Any:
+    """Return a figure of test error against training time, labelled with D."""
+    shown = list(records)
+    figure, (axes,) = panels(1, size=size)
+    xlabel = "seconds: features of the training rows, and fit"
+    curves(
+        axes,
+        shown,
         "train_seconds",
         "test_error",
-        "method",
         styles,
         title=title,
-        xlabel="seconds: features of the training rows, and fit",
+        xlabel=xlabel,
         ticks=None,
-        records=records,
-        extra=_label_sizes,
     )
-
-
-def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
-    for record in results["shown"]:
+    for record in shown:
         if record["n_components"] is not None:
             axes.annotate(
                 f"{record['n_components']:,}",
@@ -107,6 +108,8 @@ def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
                 fontsize=8,
             )
     axes.margins(x=0.15, y=0.15)
+    axes.legend(frameon=False, fontsize=8, handlelength=3.2)
+    return figure
 
 
 def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:

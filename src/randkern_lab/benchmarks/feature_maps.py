@@ -18,7 +18,7 @@ import randkern
 from randkern.projections import PROJECTIONS
 
 from ..contenders import check_landmarks, check_package, known_names
-from ..panels import Style
+from ..figures import Style
 
 # The peers for each kernel and their packages; ratios refer to the first.
 PEERS = {

@@ -12,11 +12,11 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 
 import gc
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,11 @@ from randkern._memory import available_memory, format_bytes, resolve_memory_limi
 from randkern.study.measure import Measurement
 
 from ..contenders import known_names, nonempty_records
+from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel, logarithmic
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
-from ..tables import Listing, sentences, text
+from ..tables import Listing, of, sentences, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
@@ -61,9 +61,9 @@ class Options(CommonOptions):
     )
 
 
-def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+def _bars(axes: Any, records: Sequence[Any]) -> None:
     """Draw one kernel's bars from top to bottom, each with its bound."""
-    for place, record in enumerate(results["shown"]):
+    for place, record in enumerate(records):
         own, bound = record["library"] == "randkern", record["bound_ns"]
         axes.barh(
             place,
@@ -86,7 +86,7 @@ def _bars(axes: Any, results: Mapping[str, Any]) -> None:
         if bound:
             ends = [place - 0.42, place + 0.42]
             axes.plot([bound] * 2, ends, color=RED, lw=2.2, label="bound")
-    names = [record["method"] for record in results["shown"]]
+    names = [record["method"] for record in records]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.margins(x=0.2)
@@ -115,19 +115,23 @@ class FeatureCost(Experiment):
             per="family",
         ),
     )
-    panels = (
-        Panel(
-            title="{family} kernel",
-            xlabel="nanoseconds per feature (row × output column)",
-            ylabel=" ",
-            extra=_bars,
-            per="family",
-        ),
-    )
-    layout: ClassVar = {
-        **{"columns": 1, "size": (7.2, 3.0)},
-        "title": f"{_SIZES}, {{machine[cpu_count]}} cores",
-    }
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the bars of each kernel, with the bounds of the machine."""
+        named, cores = results["arguments"], results["machine"]["cpu_count"]
+        families = list(dict.fromkeys(r["family"] for r in results["records"]))
+        sizes = (
+            f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
+        )
+        title = f"{sizes}, {cores} cores"
+        figure, axes = panels(len(families), 1, (7.2, 3.0), title)
+        for place, family in zip(axes, families, strict=True):
+            _bars(place, of(results["records"], family=family))
+            xlabel = "nanoseconds per feature (row × output column)"
+            name_axes(place, f"{family} kernel", xlabel)
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> None:
         """Measure the machine's bounds on feature maps."""

@@ -16,7 +16,7 @@ from 64 rows before it is timed.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,11 @@ from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
 from ..contenders import Contender, known_names, versions_of
+from ..figures import add_legend, curves, panels
 from ..options import DataOptions, option
-from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, sentences, text
+from ..tables import Listing, of, sentences, text
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -158,22 +158,6 @@ def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _noise(axes: Any, results: Mapping[str, Any]) -> None:
-    rmse = results["shown"][0]["data"]["noise_rmse"]
-    if rmse is not None:
-        axes.axhline(rmse, color="0.4", ls=":", label="noise alone")
-
-
-_COMMON: dict[str, Any] = {
-    "styles": METHODS,
-    "title": "{data[name]}, {data[n_train]:,} rows",
-    "xlabel": "seconds to learn and predict",
-    **{"log": "x", "ticks": None},
-    "records": _described,
-    "per": "dataset",
-}
-
-
 class GaussianProcesses(Experiment):
     """Gaussian processes on data sets of numbers."""
 
@@ -199,18 +183,38 @@ class GaussianProcesses(Experiment):
             records=_described,
         ),
     )
-    panels = (
-        Panel(
-            "seconds",
-            "rmse",
-            ylabel="test RMSE (standard deviations)",
-            extra=_noise,
-            **_COMMON,
-        ),
-        Panel("seconds", "nlpd", ylabel="negative log density", **_COMMON),
-    )
-    layout: ClassVar = {"columns": 2, "size": (4.8, 3.6)}
     skipped_by = ("method", "dataset")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and densities against seconds, for each data set."""
+        described = list(_described(results))
+        sets = list(dict.fromkeys(r["dataset"] for r in described))
+        figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
+        for i, name in enumerate(sets):
+            own = of(described, dataset=name)
+            data = own[0]["data"]
+            for place, y, label in (
+                (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
+                (axes[2 * i + 1], "nlpd", "negative log density"),
+            ):
+                curves(
+                    place,
+                    own,
+                    "seconds",
+                    y,
+                    METHODS,
+                    title=f"{data['name']}, {data['n_train']:,} rows",
+                    xlabel="seconds to learn and predict",
+                    ylabel=label,
+                    log="x",
+                    ticks=None,
+                )
+            if data["noise_rmse"] is not None:
+                level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
+                axes[2 * i].axhline(level, label="noise alone", **look)
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> None:
         """Write the data sets to files for the processes."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -29,8 +29,8 @@ from randkern.solvers import PCG
 
 from ..contenders import known_names, versions_of
 from ..energy import EnergyMeter, Joules, gpu_meter
+from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
 from ..tables import Listing, of, text
@@ -66,19 +66,6 @@ class Options(CommonOptions):
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
 
-def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw picoseconds per feature, and those of writing it."""
-    for record in results["shown"]:
-        cost = record["picoseconds_a_feature"]
-        if record["method"] == "write":
-            axes.axvline(cost, color=RED, linestyle="--")
-        else:
-            axes.plot(cost, record["method"], "o", color=BLUE)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.margins(x=0.1)
-
-
 def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
     return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
 
@@ -101,16 +88,25 @@ class OnGPU(Experiment):
             per="measurement",
         ),
     )
-    panels = (
-        Panel(
-            title="{n:,} rows, d = {d:,}, D = {n_components:,}",
-            xlabel="picoseconds per feature (dashed: of writing it)",
-            ylabel=" ",
-            where={"measurement": "features"},
-            extra=_draw_features,
-        ),
-    )
-    layout: ClassVar = {"title": "{device[name]}"}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return picoseconds per feature, beside those of writing it."""
+        figure, (axes,) = panels(1, title=results["device"]["name"])
+        shown = of(results["records"], measurement="features")
+        for record in shown:
+            cost = record["picoseconds_a_feature"]
+            if record["method"] == "write":
+                axes.axvline(cost, color=RED, linestyle="--")
+            else:
+                axes.plot(cost, record["method"], "o", color=BLUE)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.margins(x=0.1)
+        if shown:
+            sizes = text("{n:,} rows, d = {d:,}, D = {n_components:,}", shown[0])
+            name_axes(axes, sizes, "picoseconds per feature (dashed: of writing it)")
+        return figure
 
     def prepare(self) -> None:
         options = self.options

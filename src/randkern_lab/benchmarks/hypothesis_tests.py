@@ -16,9 +16,8 @@ time.
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
@@ -26,10 +25,10 @@ from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
 import randkern
 
 from ..contenders import Contender, known_names
+from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..panels import Panel
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing
+from ..tables import Listing, of
 
 #: Questions, with what is true of the samples: first the hypothesis.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -103,21 +102,6 @@ def _with_intervals(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-def _with_truth(
-    truths: tuple[str, ...], results: Mapping[str, Any]
-) -> list[Mapping[str, Any]]:
-    return [record for record in results["records"] if record["truth"] in truths]
-
-
-def _power(axes: Any, results: Mapping[str, Any]) -> None:
-    axes.set_ylim(0, 105)
-
-
-def _level(axes: Any, results: Mapping[str, Any]) -> None:
-    axes.axhline(100 * _LEVEL, color="grey", linewidth=1)
-    axes.set_ylim(0, 20)
-
-
 def samples(
     truth: str, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -166,45 +150,49 @@ class HypothesisTests(Experiment):
             per="question",
         ),
     )
-    panels = (
-        *(
-            Panel(
+    skipped_by = ("question", "method", "n")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return shares of rejections and seconds against the number of rows."""
+        figure, axes = panels(6, 3, (4.4, 3.6))
+        for place, (truths, title, top) in zip(
+            axes,
+            (
+                (("correlated",), "two samples, correlated columns: power", 105),
+                (("tails",), "two samples, heavier tails: power", 105),
+                (("square",), "independence, a square: power", 105),
+                (("same", "independent"), "no difference: level (5 %)", 20),
+            ),
+            strict=False,
+        ):
+            curves(
+                place,
+                [r for r in results["records"] if r["truth"] in truths],
                 "n",
                 "rejected",
-                "method",
                 METHODS,
-                title,
-                log="x",
-                scale=100.0,
+                title=title,
                 xlabel="rows of each sample",
                 ylabel="rejected in %",
-                records=partial(_with_truth, truths),
-                extra=extra,
+                log="x",
+                scale=100.0,
             )
-            for truths, title, extra in (
-                (("correlated",), "two samples, correlated columns: power", _power),
-                (("tails",), "two samples, heavier tails: power", _power),
-                (("square",), "independence, a square: power", _power),
-                (("same", "independent"), "no difference: level (5 %)", _level),
-            )
-        ),
-        *(
-            Panel(
+            place.set_ylim(0, top)
+        axes[3].axhline(100 * _LEVEL, color="grey", linewidth=1)
+        for place, question in zip(axes[4:], QUESTIONS, strict=True):
+            curves(
+                place,
+                of(results["records"], question=question),
                 "n",
                 "seconds",
-                "method",
                 METHODS,
-                f"{question}: seconds",
-                log="xy",
+                title=f"{question}: seconds",
                 xlabel="rows of each sample",
                 ylabel="CPU seconds of a test",
-                records=partial(_with_truth, truths),
             )
-            for question, truths in QUESTIONS.items()
-        ),
-    )
-    layout: ClassVar = {"columns": 2, "size": (4.6, 3.4)}
-    skipped_by = ("question", "method", "n")
+        add_legend(figure)
+        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return each test at each size, under the hypothesis and otherwise."""

@@ -11,7 +11,7 @@ process, and fits 64 rows before it is timed.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.stats import gamma, norm
@@ -21,8 +21,8 @@ from sklearn.linear_model import QuantileRegressor
 import randkern
 
 from ..contenders import Contender, known_names
+from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..panels import Panel
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..tables import Listing, aggregated
@@ -158,26 +158,19 @@ class Quantiles(Experiment):
             records=_over_seeds,
         ),
     )
-    panels = (
-        Panel(
-            "n",
-            "rmse",
-            "method",
-            METHODS,
-            xlabel="training rows",
-            ylabel="RMSE from true quantiles",
-        ),
-        Panel(
-            "n",
-            "train_cpu_seconds",
-            "method",
-            METHODS,
-            xlabel="training rows",
-            ylabel="CPU seconds of three quantiles",
-        ),
-    )
-    layout: ClassVar = {"columns": 2}
     skipped_by = ("method", "n")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors, with the range of the data sets, and seconds."""
+        figure, (left, right) = panels(2)
+        shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
+        label = "RMSE from true quantiles"
+        curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
+        seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
+        curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
+        add_legend(figure)
+        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return each method on each data set."""

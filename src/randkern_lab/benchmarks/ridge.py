@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ from ..tables import (
     sentences,
     text,
 )
-from .classifiers import ClassifierExperiment, cost_panel
+from .classifiers import ClassifierExperiment, cost_figure
 from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
     FalkonClassifier,
@@ -235,11 +235,16 @@ class Ridge(ClassifierExperiment):
         ),
         *_SCALING,
     )
-    panels = (cost_panel(METHODS, _TITLE, described),)
-    layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
     contenders = METHODS
     skipped_by = ("family", "method", "n_components")
     record = staticmethod(ridge_record)
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against seconds."""
+        shown = list(described(results))
+        title = text(_TITLE, {**results, **(shown[0] if shown else {})})
+        return cost_figure(shown, METHODS, title, (7.6, 5.2))
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""

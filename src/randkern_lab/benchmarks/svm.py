@@ -10,7 +10,7 @@ timed, to load compiled code.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.kernel_approximation import RBFSampler
@@ -23,8 +23,8 @@ from ..contenders import Contender
 from ..options import option
 from ..runner import Case
 from ..scoring import Trial
-from ..tables import Listing
-from .classifiers import ClassifierExperiment, classifier_record, cost_panel
+from ..tables import Listing, text
+from .classifiers import ClassifierExperiment, classifier_record, cost_figure
 from .rows import RowOptions
 
 
@@ -135,10 +135,14 @@ class Machines(ClassifierExperiment):
             "whole process, with imports and data",
         ),
     )
-    panels = (cost_panel(METHODS, f"{_TITLE}; labels: D"),)
-    layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     contenders = METHODS
     record = staticmethod(machine_record)
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against seconds."""
+        title = text(f"{_TITLE}; labels: D", results)
+        return cost_figure(results["records"], METHODS, title, (7.2, 4.8))
 
     def cases(self) -> Iterator[Case]:
         """Return methods on features by their number, then exact kernels."""

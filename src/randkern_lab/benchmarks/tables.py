@@ -27,8 +27,8 @@ from sklearn.svm import SVC, SVR
 import randkern as rk
 
 from ..contenders import Contender, known_names, nonempty_records
+from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
-from ..panels import logarithmic, new_figure
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified

@@ -12,7 +12,7 @@ fit runs in its own process, and fits 200 rows before it is timed.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -21,8 +21,8 @@ from sklearn.neighbors import KNeighborsRegressor
 import randkern
 
 from ..contenders import Contender, known_names
+from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..panels import Panel
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..tables import Listing
@@ -136,14 +136,28 @@ class Terrain(Experiment):
             per="n",
         ),
     )
-    panels = (
-        Panel("n", "rmse", "method", METHODS, ylabel="error in metres"),
-        Panel(
-            "n", "density", "method", METHODS, ylabel="negative log density", log="x"
-        ),
-    )
-    layout: ClassVar = {"columns": 2}
     skipped_by = ("method", "n")
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and densities against the number of known places."""
+        figure, (left, right) = panels(2)
+        places, records = "known places", results["records"]
+        label = "error in metres"
+        curves(left, records, "n", "rmse", METHODS, xlabel=places, ylabel=label)
+        label = "negative log density"
+        curves(
+            right,
+            records,
+            "n",
+            "density",
+            METHODS,
+            xlabel=places,
+            ylabel=label,
+            log="x",
+        )
+        add_legend(figure)
+        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return each method at each size."""

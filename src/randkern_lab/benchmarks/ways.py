@@ -11,17 +11,17 @@ compiled code.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from sklearn.linear_model import LogisticRegression
 
 from ..contenders import Contender
+from ..figures import add_legend, curves, panels
 from ..options import option
-from ..panels import Panel, draw
 from ..runner import Case, SkippedCase
-from ..tables import Listing
+from ..tables import Listing, text
 from .classifiers import ClassifierExperiment
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
@@ -70,9 +70,10 @@ _TITLE = (
 )
 
 
-def _finish_few(axes: "Axes", results: Mapping[str, Any]) -> None:
+def _finish_few(axes: "Axes", records: list[Any]) -> None:
     """Write the names of curves at their ends, and an arrow to where it is better."""
-    for line, side in zip(axes.containers, _FEW.values(), strict=True):
+    drawn = [s for name, s in _FEW.items() if any(r["method"] == name for r in records)]
+    for line, side in zip(axes.containers, drawn, strict=True):
         x, y = line.lines[0].get_data()
         axes.annotate(
             line.get_label(),
@@ -137,16 +138,34 @@ class Ways(ClassifierExperiment):
             "train: features and fit; peak of the whole process, with imports and data",
         ),
     )
-    panels = tuple(
-        Panel(x, "test_error", styles=METHODS, ticks=ticks, xlabel=label)
-        for x, ticks, label in (
-            ("train_seconds", (0.1, 1, 10, 100), "seconds of training"),
-            ("peak_gb", (0.3, 1, 3, 10), "peak memory of the process (GB)"),
-        )
-    )
-    layout: ClassVar = {"title": _TITLE, "size": (4.8, 4.4)}
     contenders = METHODS
     skipped_by = ("method", "n_train", "n_components")
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return test error against time and memory, and few curves against time."""
+        title, records = text(_TITLE, results), results["records"]
+        seconds, ticks = "seconds of training", (0.1, 1, 10, 100)
+        both, (left, right) = panels(2, size=(4.8, 4.4), title=title)
+        for place, x, label, at in (
+            (left, "train_seconds", seconds, ticks),
+            (right, "peak_gb", "peak memory of the process (GB)", (0.3, 1, 3, 10)),
+        ):
+            curves(place, records, x, "test_error", METHODS, xlabel=label, ticks=at)
+        add_legend(both)
+        alone, (axes,) = panels(1, size=(4.8, 4.4), title=title)
+        few = {name: METHODS[name] for name in _FEW}
+        curves(
+            axes,
+            records,
+            "train_seconds",
+            "test_error",
+            few,
+            xlabel=seconds,
+            ticks=ticks,
+        )
+        _finish_few(axes, records)
+        return {"ways.png": both, "ways-seconds.png": alone}
 
     def cases(self) -> Iterator[Case]:
         """Return the sizes of each method."""
@@ -170,16 +189,3 @@ class Ways(ClassifierExperiment):
         result = super().measure(case)
         seed, gigabytes = self.options.seed, result["peak_memory_bytes"] / 1e9
         return {"seed": seed, "peak_gb": gigabytes, **result}
-
-    @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return test error against time, alone and next to error against memory."""
-        few = replace(
-            cls.panels[0],
-            styles={name: METHODS[name] for name in _FEW},
-            extra=_finish_few,
-        )
-        return {
-            "ways.png": cls.figure(results),
-            "ways-seconds.png": draw(results, [few], **cls.layout),
-        }

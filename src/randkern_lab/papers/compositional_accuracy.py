@@ -26,7 +26,7 @@ Deviations.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,18 @@ from numpy.typing import NDArray
 import randkern
 from randkern.skeletons import Exponential, Skeleton, fully_connected
 
+from ..figures import (
+    BLUE,
+    DASHED,
+    DOTTED,
+    LONG,
+    Style,
+    add_legend,
+    curves,
+    name_axes,
+    panels,
+)
 from ..options import DataOptions, option
-from ..panels import BLUE, DASHED, DOTTED, LONG, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
 from ..tables import (
@@ -141,23 +151,7 @@ def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, P
     }
 
 
-def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw ratios of errors with their intervals, one per row."""
-    gains = results["shown"][::-1]
-    ratios, low, high = columns(gains, "ratio", "low", "high")
-    ends = [ratios - low, high - ratios]
-    axes.errorbar(
-        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
-    )
-    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
-    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-    axes.set_yticks(range(len(gains)), labels, fontsize=8)
-    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
-
-
-_MEAN_ERROR = Quantity(
-    "mean_error", ".5f", "mean |error|, Gram matrix of {dataset[n_images]} images"
-)
+_MEAN_ERROR = Quantity("mean_error", ".5f")
 _MEDIANS: Mapping[str, Any] = {"records": "medians", "per": "kernel"}
 
 
@@ -200,28 +194,34 @@ class CompositionalAccuracy(Experiment):
             records="gains",
         ),
     )
-    panels = (
-        *(
-            Panel(
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D, and ratios of errors with their intervals."""
+        figure, (*errors, right) = panels(3, size=(3.9, 4.6))
+        images = results["dataset"]["n_images"]
+        for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
+            curves(
+                place,
+                of(results["medians"], kernel=kernel),
                 "n_components",
-                _MEAN_ERROR,
-                "method",
+                "mean_error",
                 METHODS,
-                title,
-                where={"kernel": kernel},
-                records="medians",
+                title=title,
+                ylabel=f"mean |error|, Gram matrix of {images} images",
             )
-            for kernel, title in KERNELS.items()
-        ),
-        Panel(
-            title="gains, paired by seed",
-            xlabel="error with / error without (95 %)",
-            ylabel=" ",
-            extra=_plot_gains,
-            records="gains",
-        ),
-    )
-    layout: ClassVar = {"size": (3.9, 4.6)}
+        gains = results["gains"][::-1]
+        ratios, low, high = columns(gains, "ratio", "low", "high")
+        ends, places = [ratios - low, high - ratios], range(len(gains))
+        right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
+        right.axvline(1.0, color="0.4", lw=1, linestyle="--")
+        labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+        right.set_yticks(places, labels, fontsize=8)
+        right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+        xlabel = "error with / error without (95 %)"
+        name_axes(right, "gains, paired by seed", xlabel)
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> Case:
         """Load the images, and compile the code to be timed."""

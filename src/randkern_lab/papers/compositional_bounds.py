@@ -24,9 +24,8 @@ and that of a set which is brought near √(n/2) step by step.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,10 @@ from numpy.typing import NDArray
 import randkern
 from randkern.skeletons import fully_connected, sphere
 
+from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import CommonOptions, option
-from ..panels import DASHED, DOTTED, Panel, Style
 from ..runner import Case, Experiment, grid
-from ..tables import Listing, Pivot, Quantity, of
+from ..tables import Listing, Pivot, of
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
@@ -71,16 +70,6 @@ class Options(CommonOptions):
     sets: int = option(300, "Random sets of 4n vectors z.", quick=10)
 
 
-def _beside(
-    results: Mapping[str, Any], measure: str, keys: Mapping[str, str]
-) -> list[Case]:
-    """Return what was measured and its bound as records of a panel."""
-    own = of(results["records"], measure=measure)
-    return [
-        {**r, "kind": kind, "value": r[keys[kind]]} for r, kind in product(own, keys)
-    ]
-
-
 class CompositionalBounds(Experiment):
     """Entries and functions on means over spheres, then the norms of schemes."""
 
@@ -111,51 +100,53 @@ class CompositionalBounds(Experiment):
             label=str,
         ),
     )
-    panels = (
-        *(
-            Panel(
-                Quantity("draws", "count", "draws q"),
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors beside their bounds, and the bounds of schemes."""
+        figure, axes = panels(3, size=(4.4, 4.2))
+        quantile = f"{1 - _DELTA:.0%} quantile of |error|"
+        for place, measure, key, title, label in (
+            (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
+            (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
+        ):
+            own = of(results["records"], measure=measure)
+            kinds = {"measured": key, "bound": "bound"}
+            curves(
+                place,
+                [
+                    {**r, "kind": kind, "value": r[name]}
+                    for r, (kind, name) in product(own, kinds.items())
+                ],
+                "draws",
                 "value",
-                ("C2", "kind"),
                 {
                     (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
                     for n, colour in ((3, "blue"), (4, "green"), (8, "red"))
-                    for kind, look in (
-                        ("measured", ("o",)),
-                        ("bound", ("", DASHED)),
-                    )
+                    for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
                 },
-                title,
-                ylabel=label,
-                records=partial(_beside, measure=measure, keys=keys),
+                ("C2", "kind"),
+                title=title,
+                xlabel="draws q",
+                ylabel=label or "largest mean square error",
             )
-            for measure, keys, title, label in (
-                (
-                    "entry",
-                    {"measured": "quantile", "bound": "bound"},
-                    "Theorem 3: an entry",
-                    f"{1 - _DELTA:.0%} quantile of |error|",
-                ),
-                (
-                    "function",
-                    {"measured": "largest", "bound": "bound"},
-                    "Corollary 4: a function of norm 1",
-                    "largest mean square error",
-                ),
-            )
-        ),
-        Panel(
-            Quantity("n", "count", "dimension n"),
+        curves(
+            axes[2],
+            of(results["records"], measure="norm"),
+            "n",
             "ratio",
-            "scheme",
             SCHEMES,
-            "Theorem 6: no scheme is below 1",
+            "scheme",
+            title="Theorem 6: no scheme is below 1",
+            xlabel="dimension n",
             ylabel="bound of the scheme / √(n/2)",
-            where={"measure": "norm"},
             log="x",
-        ),
-    )
-    layout: ClassVar = {"size": (4.3, 4.6)}
+        )
+        for place, room in zip(axes, (6, 6, 1.7), strict=True):
+            place.set_ylim(top=room * place.get_ylim()[1])
+            # A legend each: colours of the panels have different meanings.
+            place.legend(frameon=False, fontsize=8, handlelength=3.2)
+        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return spheres by numbers of features, then schemes by dimension."""

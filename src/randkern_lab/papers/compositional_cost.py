@@ -25,7 +25,7 @@ Deviations.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,11 @@ from randkern.plan import evaluate
 from randkern.skeletons import Exponential, fully_connected
 from randkern.study.measure import Measurement
 
+from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..panels import DASHED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Pivot, Quantity, groups, of, sentences, skip_notes
+from ..tables import Pivot, groups, of, sentences, skip_notes
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
@@ -90,9 +90,7 @@ def _cell(group: Any) -> str:
     return text + ")"
 
 
-_SIDE = Quantity("side", label="side of the image")
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
-_LARGEST = {**_EVALUATE, "n_components": max}
 
 
 class CompositionalCost(Experiment):
@@ -121,39 +119,42 @@ class CompositionalCost(Experiment):
             per="n_components",
         ),
     )
-    panels = (
-        Panel(
-            _SIDE,
-            "cpu_nanoseconds",
-            "method",
-            METHODS,
-            "evaluating, D = {n_components:,}",
-            "",
-            "processor ns per entry",
-            where=_LARGEST,
-        ),
-        Panel(
-            _SIDE,
-            "nanoseconds",
-            "method",
-            METHODS,
-            "drawing",
-            "",
-            "ns per draw",
-            where=_DRAW,
-        ),
-        Panel(
-            _SIDE,
-            "pixels",
-            "method",
-            METHODS,
-            "what grows",
-            "",
-            "different pixels read",
-            where=_LARGEST,
-        ),
-    )
-    layout: ClassVar = {"size": (3.8, 3.9)}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return times of evaluating and of drawing, and what grows with images."""
+        figure, axes = panels(3, size=(3.8, 3.9))
+        evaluated = of(results["records"], **_EVALUATE, n_components=max)
+        size = evaluated[0]["n_components"]
+        for place, records, y, title, label in (
+            (
+                axes[0],
+                evaluated,
+                "cpu_nanoseconds",
+                f"evaluating, D = {size:,}",
+                "processor ns per entry",
+            ),
+            (
+                axes[1],
+                of(results["records"], **_DRAW),
+                "nanoseconds",
+                "drawing",
+                "ns per draw",
+            ),
+            (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
+        ):
+            curves(
+                place,
+                records,
+                "side",
+                y,
+                METHODS,
+                title=title,
+                xlabel="side of the image",
+                ylabel=label,
+            )
+        add_legend(figure)
+        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return the measurements for images of each side."""

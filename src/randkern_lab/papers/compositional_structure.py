@@ -43,7 +43,7 @@ Deviations.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -54,8 +54,8 @@ from randkern._validation import check_choice
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
+from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import DataOptions, option
-from ..panels import DASHED, DOTTED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..scoring import fit_and_score, misclassified
@@ -88,12 +88,12 @@ RATIOS = {
     "1": lambda n: n,
 }
 # Ratio of D and n: its text, and the style of its curves.
-_REGIMES: Mapping[str | None, tuple[str, str, Any]] = {
-    None: ("exact", "X", "-"),
-    "sqrt": ("D = √n", "v", DOTTED),
-    "1/4": ("D = n·1/4", "^", DASHED),
-    "1/2": ("D = n·1/2", "o", "-."),
-    "1": ("D = n", "s", (0, (6, 1))),
+_REGIMES: Mapping[str | None, tuple[str, str, str, Any]] = {
+    "sqrt": ("D = √n", "grey", "v", DOTTED),
+    "1/4": ("D = n·1/4", "sky", "^", DASHED),
+    "1/2": ("D = n·1/2", "green", "o", "-."),
+    "1": ("D = n", "red", "s", (0, (6, 1))),
+    None: ("exact", "black", "X", "-"),
 }
 LOSSES = ("ridge", "svc", "logistic")
 MEASURES = ("features", "growth")
@@ -186,33 +186,45 @@ class CompositionalStructure(Experiment):
             per="loss",
         ),
     )
-    panels = (
-        Panel(
-            "n_components",
-            "test_error",
-            "curve",
-            CURVES,
-            "{data}: ridge",
-            where={"measure": "features"},
-            log="x",
-        ),
-        Panel(
-            "n_train",
-            "test_error",
-            ("curve", "regime"),
-            {
-                (curve, regime): Style(
-                    f"{curve}, {regime}", CURVES[curve].colour, *marker_and_dashes
-                )
-                for curve in GROWING
-                for regime, *marker_and_dashes in _REGIMES.values()
-            },
-            "{loss}: D as a function of n",
-            records=growing,
-            per="loss",
-        ),
-    )
-    layout: ClassVar = {"size": (4.8, 3.8), "columns": 2}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return ridge against D, and errors against n for each loss and skeleton."""
+        growth = growing(results)
+        losses = list(dict.fromkeys(r["loss"] for r in growth))
+        skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
+        features = of(results["records"], measure="features")
+        n = bool(features) + len(losses) * len(skeletons)
+        figure, axes = panels(n, bool(features) + len(losses), (3.8, 3.6))
+        places = iter(axes)
+        if features:
+            title, place = f"{features[0]['data']}: ridge", next(places)
+            curves(
+                place,
+                features,
+                "n_components",
+                "test_error",
+                CURVES,
+                "curve",
+                title=title,
+                log="x",
+            )
+            place.set_ylim(top=1.3 * place.get_ylim()[1])
+            place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
+        for skeleton, loss in product(skeletons, losses):
+            curves(
+                next(places),
+                of(growth, curve=skeleton, loss=loss),
+                "n_train",
+                "test_error",
+                {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
+                "regime",
+                title=f"{skeleton}, {loss}: D as a function of n",
+                bars="spread",
+            )
+        last = axes[-1].get_legend_handles_labels()
+        figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
+        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -361,10 +373,12 @@ class CompositionalStructure(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for data, curves in results["order"].items():
-            if curves:
-                yield f"{data}: least error first: {', '.join(curves)}"
-                ranks = [curves.index(curve) for curve in ("deep", "shallow", "linear")]
+        for data, ordered in results["order"].items():
+            if ordered:
+                yield f"{data}: least error first: {', '.join(ordered)}"
+                ranks = [
+                    ordered.index(curve) for curve in ("deep", "shallow", "linear")
+                ]
                 holds = "" if ranks == sorted(ranks) else "does NOT hold "
                 yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
             yield (

@@ -19,7 +19,7 @@ day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ from randkern.models.ridge_path import DualPath
 from randkern.skeletons import Exponential, TableToBases
 from randkern.study.preparation import TEST_SHARE
 
+from ..figures import BLUE, RED, add_legend, name_axes, panels
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score
 from ..tables import (
@@ -114,29 +114,6 @@ DATA: Mapping[str, Callable[[int, int], Table]] = {
 }
 
 
-def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw the test errors of every split and method, and their means."""
-    rows = {method: -i for i, method in enumerate(METHODS)}
-    means = of(results["means"], data=results["shown"][0]["data"])
-    kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
-    for exact, colour, marker, shift in kinds:
-        for records, size, alpha in ((results["shown"], 14, 0.3), (means, 48, 1.0)):
-            own = [r for r in records if (r["n_components"] is None) == exact]
-            label = "exact" if exact else f"{own[0]['n_components']:,} features"
-            axes.scatter(
-                [100 * r["test_error"] for r in own],
-                [rows[r["method"]] + shift for r in own],
-                s=size,
-                c=colour,
-                marker=marker,
-                alpha=alpha,
-                linewidths=0,
-                label=label if records is means else None,
-            )
-    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
-    axes.set_xlim(left=0)
-
-
 class CompositionalTables(Experiment):
     """Every method on repeated splits of every table."""
 
@@ -164,16 +141,36 @@ class CompositionalTables(Experiment):
             records="differences",
         ),
     )
-    panels = (
-        Panel(
-            title="{data}",
-            xlabel="test error (%)",
-            ylabel=" ",
-            extra=_scatter,
-            per="data",
-        ),
-    )
-    layout: ClassVar = {"size": (3.9, 3.6)}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the test errors of every split and method, and their means."""
+        sets = list(results["dataset"]["sets"])
+        figure, axes = panels(len(sets), size=(3.9, 3.6))
+        rows = {method: -i for i, method in enumerate(METHODS)}
+        for place, data in zip(axes, sets, strict=True):
+            splits = of(results["records"], data=data)
+            means = of(results["means"], data=data)
+            kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
+            for exact, colour, marker, shift in kinds:
+                for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
+                    own = [r for r in records if (r["n_components"] is None) == exact]
+                    label = "exact" if exact else f"{own[0]['n_components']:,} features"
+                    place.scatter(
+                        [100 * r["test_error"] for r in own],
+                        [rows[r["method"]] + shift for r in own],
+                        s=size,
+                        c=colour,
+                        marker=marker,
+                        alpha=alpha,
+                        linewidths=0,
+                        label=label if records is means else None,
+                    )
+            place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+            place.set_xlim(left=0)
+            name_axes(place, data, "test error (%)")
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> Case:
         names = self.options.data

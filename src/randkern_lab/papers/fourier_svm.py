@@ -23,7 +23,7 @@ Deviations.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ from randkern.datasets import load_dataset
 from randkern.exceptions import NotSeparableError
 
 from ..contenders import Contender
+from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..panels import DASHED, Panel, Style
 from ..runner import Case, Experiment, SkippedCase
 from ..scoring import fit_and_score
 from ..tables import Fitted, Listing, Pivot, Quantity, fitted_powers, of, skip_notes
@@ -61,7 +61,7 @@ _MAPS = {
         ("offset", ", offset", DASHED, False),
     )
 }
-_ACCURACY = Quantity("accuracy", ".4f", "test accuracy", log=False)
+_ACCURACY = Quantity("accuracy", ".4f")
 _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
 # Fewer features than rows, so that noisy labels cannot be separated.
@@ -171,19 +171,34 @@ class FourierSVM(Experiment):
             records=_certificates,
         ),
     )
-    panels = (
-        Panel("n_train", "cpu_seconds", "method", METHODS, "{dataset}", **_ROWS),
-        Panel("n_train", _ACCURACY, "method", METHODS, "{dataset}", **_ROWS),
-        Panel(
-            "n_components",
-            _ACCURACY,
-            ("kernel", "map"),
-            _MAPS,
-            "{dataset}: features",
-            **_SOFT,
-        ),
-    )
-    layout: ClassVar = {"columns": 3, "size": (4.3, 4.1)}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return seconds and accuracy against n, and accuracy against D."""
+        by_rows = of(results["records"], measure="rows")
+        sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
+        figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
+        for i, data in enumerate(sets):
+            own, soft = (
+                of(by_rows, dataset=data),
+                of(list(by_map(results)), dataset=data),
+            )
+            left, middle, right = axes[3 * i : 3 * i + 3]
+            curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
+            accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
+            curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
+            curves(
+                right,
+                soft,
+                "n_components",
+                "accuracy",
+                _MAPS,
+                ("kernel", "map"),
+                title=f"{data}: features",
+                **accuracy,
+            )
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> list[Case]:
         """Generate rows, load MNIST if there is a directory, and load compiled code."""

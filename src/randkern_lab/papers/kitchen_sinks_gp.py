@@ -25,9 +25,8 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -35,8 +34,8 @@ from numpy.typing import NDArray
 
 import randkern
 
+from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
-from ..panels import BLUE, DASHED, RED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, groups, of, text
@@ -50,7 +49,7 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-_ROOT = Quantity("root", ".4f", "root mean square error")
+_ROOT = Quantity("root", ".4f")
 _GRID = 241
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
@@ -130,26 +129,29 @@ class KitchenSinks(Experiment):
             records="learned",
         ),
     )
-    panels = (
-        *(
-            Panel(
-                title=f"{transform}, {{arguments[bases]:,}} bases",
-                xlabel="x",
-                ylabel="f(x): mean ± 2 standard errors",
-                extra=partial(_posterior, convention=convention),
-            )
-            for convention, transform in _TRANSFORMS.items()
-        ),
-        Panel(
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return a posterior of each convention, and errors against D."""
+        figure, axes = panels(3, size=(4.4, 4.0))
+        bases = results["arguments"]["bases"]
+        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
+            _posterior(place, results, convention)
+            ylabel = "f(x): mean ± 2 standard errors"
+            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
+        curves(
+            axes[-1],
+            roots(results),
             "n_components",
-            _ROOT,
-            ("convention", "what"),
+            "root",
             _STYLES,
-            "against the exact process",
-            records=roots,
-        ),
-    )
-    layout: ClassVar = {"legend": "inside", "size": (4.4, 4.0)}
+            ("convention", "what"),
+            title="against the exact process",
+            ylabel="root mean square error",
+        )
+        for place in axes:
+            place.legend(frameon=False, fontsize=8, handlelength=3.2)
+        return figure
 
     def prepare(self) -> dict[str, Any]:
         """Draw rows from the process: two clusters with a gap, edges without rows."""

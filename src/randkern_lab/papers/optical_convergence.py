@@ -34,7 +34,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,13 @@ from scipy.stats import norm
 import randkern
 from randkern.datasets import load_dataset
 
+from ..figures import Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..panels import Panel, Style
 from ..runner import Case, Experiment, grid
 from ..tables import (
     Fitted,
     Listing,
     Pivot,
-    Quantity,
     columns,
     fitted_powers,
     groups,
@@ -65,12 +64,6 @@ _STYLES = {
     3: Style("m = 3", "pink", "D", (0, (4, 2))),
     4: Style("m = 4", "red", "^", ":"),
 }
-_DEVIATION = Quantity(
-    "deviation",
-    "g",
-    "deviation from K, in standard deviations of the formula",
-    log=False,
-)
 _TAIL = {"measure": "tail"}
 # In units of the formula's standard deviation.
 _DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
@@ -98,30 +91,9 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
-def _formula(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw the errors that the formula predicts."""
-    for degree, style in _STYLES.items():
-        own = of(results["shown"], degree=degree)
-        sizes, predicted = columns(own, "n_components", "predicted")
-        axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
-
-
 def tail(results: Mapping[str, Any]) -> list[Case]:
     """Return the tails of the figure: those of x = y at the largest D."""
     return of(results["records"], **_TAIL, pair="equal", n_components=max)
-
-
-def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw the tails below the kernel, and those of a normal distribution."""
-    for degree, style in _STYLES.items():
-        own = [r for r in of(tail(results), degree=degree) if r["share_below"] > 0]
-        x, below = columns(own, "deviation", "share_below")
-        axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    tails = of(tail(results), degree=1)
-    tails = [r for r in tails if r["normal"] > 0.3 / r["draws"]]
-    x, normal = columns(tails, "deviation", "normal")
-    axes.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
-    axes.set_yscale("log")
 
 
 class OpticalConvergence(Experiment):
@@ -159,32 +131,51 @@ class OpticalConvergence(Experiment):
             records=lambda results: bernstein(of(results["records"], **_TAIL)),
         ),
     )
-    panels = (
-        Panel(
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors beside the formula, and the tails on both sides."""
+        figure, (left, right) = panels(2)
+        errors = of(results["records"], measure="error")
+        curves(
+            left,
+            errors,
             "n_components",
             "error",
-            "degree",
             {m: replace(style, dashes="") for m, style in _STYLES.items()},
-            "error: markers measured, lines the formula",
-            "",
-            "‖ZZᵀ − K‖ / ‖K‖",
-            where={"measure": "error"},
-            ticks=(100, 1000, 10_000, 100_000),
-            extra=_formula,
-        ),
-        Panel(
-            _DEVIATION,
-            "share",
             "degree",
+            title="error: markers measured, lines the formula",
+            ylabel="‖ZZᵀ − K‖ / ‖K‖",
+            ticks=(100, 1000, 10_000, 100_000),
+        )
+        shown = tail(results)
+        size = shown[0]["n_components"]
+        curves(
+            right,
+            [r for r in shown if r["share"] > 0],
+            "deviation",
+            "share",
             _STYLES,
-            "tails at D = {n_components:,}, x = y (dashed: below)",
+            "degree",
+            title=f"tails at D = {size:,}, x = y (dashed: below)",
+            xlabel="deviation from K, in standard deviations of the formula",
             ylabel="share of draws beyond",
-            records=lambda results: [r for r in tail(results) if r["share"] > 0],
             log="",
-            extra=_other_tails,
-        ),
-    )
-    layout: ClassVar = {"legend": "right"}
+        )
+        for degree, style in _STYLES.items():
+            own = of(errors, degree=degree)
+            sizes, predicted = columns(own, "n_components", "predicted")
+            look: Mapping[str, Any] = {"color": style.colour, "linestyle": style.dashes}
+            left.plot(sizes, predicted, lw=1.3, **look)
+            own = [r for r in of(shown, degree=degree) if r["share_below"] > 0]
+            x, below = columns(own, "deviation", "share_below")
+            right.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
+        own = [r for r in of(shown, degree=1) if r["normal"] > 0.3 / r["draws"]]
+        x, normal = columns(own, "deviation", "normal")
+        right.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
+        right.set_yscale("log")
+        add_legend(figure, "right")
+        return figure
 
     def prepare(self) -> Case:
         data = load_dataset(self.options.data, data_dir=self.options.data_dir)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from ..panels import DASHED, Style, logarithmic
+from ..figures import DASHED, Style
 from ..runner import Case
 from ..tables import of
 from .published import published_rows
@@ -108,9 +108,11 @@ def drawn(
     ours = of(results["records"], rule=itemgetter(0))
     complete = results["dataset"].get("complete")
     fashion = results["dataset"]["name"].startswith("fashion-mnist") and complete
-    rows = [{**record, "source": "ours"} for record in ours]
+    rows = [{**r, "source": "ours", "total_seconds": r["fit_seconds"]} for r in ours]
     for row in results["published"] if fashion else ():
-        rows.append({**row, "source": "published"})
+        parts = row["projection_seconds"], row["regression_seconds"]
+        total = None if None in parts else sum(parts)
+        rows.append({**row, "source": "published", "total_seconds": total})
     return [
         row
         for row in rows
@@ -134,38 +136,20 @@ def styles(*curves: str) -> dict[tuple[str, str], Style]:
     return result
 
 
-def explain_dashes(
-    axes: Any, results: Mapping[str, Any], ticks: Sequence[float] = ()
-) -> None:
-    """Explain the dashes of published curves, and set ticks of the error.
+def explain_dashes(axes: Any, shown: Sequence[Case]) -> None:
+    """Explain the dashes of published curves.
 
     Curves of which only published errors are shown have entries of their own.
     """
-    sources = {(row["curve"], row["source"]) for row in results["shown"]}
-    for curve in dict.fromkeys(row["curve"] for row in results["shown"]):
+    sources = {(row["curve"], row["source"]) for row in shown}
+    look: Mapping[str, Any] = {"linestyle": DASHED, "mfc": "white"}
+    for curve in dict.fromkeys(row["curve"] for row in shown):
         if (curve, "ours") not in sources:
             style = CURVES[curve].style
-            axes.plot(
-                [],
-                [],
-                color=style.colour,
-                linestyle=DASHED,
-                marker=style.marker,
-                mfc="white",
-                label=f"{style.label}, published",
-            )
+            own = {"color": style.colour, "marker": style.marker}
+            axes.plot([], [], label=f"{style.label}, published", **own, **look)
     if any(source == "published" for _, source in sources):
-        axes.plot(
-            [],
-            [],
-            color="0.4",
-            linestyle=DASHED,
-            marker="o",
-            mfc="white",
-            label="published",
-        )
-    if ticks:
-        logarithmic(axes, "y", ticks)
+        axes.plot([], [], color="0.4", marker="o", label="published", **look)
 
 
 def published_curves() -> list[Case]:
@@ -184,10 +168,11 @@ def published_curves() -> list[Case]:
 
 
 def _published_row(name: str, size: int | None, row: Case) -> Case:
+    projection, regression = row.get("projection_s"), row.get("regression_s")
     return {
         "curve": name,
         "n_components": size,
         "test_error": 1 - row["test_accuracy"],
-        "projection_seconds": row.get("projection_s"),
-        "regression_seconds": row.get("regression_s"),
+        "projection_seconds": projection,
+        "regression_seconds": regression,
     }

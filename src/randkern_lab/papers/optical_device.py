@@ -24,7 +24,7 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +32,8 @@ import randkern
 from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, mean_count_per_bit
 
+from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
-from ..panels import DASHED, DOTTED, Panel, Style
 from ..runner import Case, Experiment
 from ..tables import Pivot, of
 from .device_counts import acquired_counts
@@ -80,6 +80,7 @@ _PUBLISHED = {
     (2, 0.1): "real_opu_2_new_param",
     (4, 1.0): "real_opu_4",
 }
+_RUN = Style("published run at this penalty", "#000000", "*", DASHED, False)
 _COUNTED_ROWS = 1000
 
 
@@ -99,12 +100,6 @@ class Options(BinaryImageOptions):
 def _published(results: Mapping[str, Any]) -> list[Case]:
     """Return the published errors beside which ours stand, as records."""
     return [row | {"variant": row["features"]} for row in results["published"]]
-
-
-def _shown(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of a figure: the device's published penalty, and ours."""
-    penalty = 2.0 if results["arguments"]["degree"] == 2 else 1.0
-    return of([*results["records"], *_published(results)], penalty=penalty)
 
 
 class OpticalDevice(Experiment):
@@ -138,21 +133,34 @@ class OpticalDevice(Experiment):
             per="penalty",
         ),
     )
-    panels = (
-        Panel(
-            "n_components",
-            "test_error",
-            "variant",
-            {
-                **{name: style for name, (*_, style) in VARIANTS.items()},
-                "real_opu_2": Style("published device", "#000000", "*", DASHED, False),
-                "real_opu_4": Style("published device", "#000000", "*", DASHED, False),
-            },
-            "{dataset[name]}, {dataset[n_train]:,} training rows",
-            records=_shown,
-        ),
-    )
-    layout: ClassVar = {"size": (7.6, 5.0), "legend": "right"}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D at each penalty, with those of the published runs."""
+        data, records = results["dataset"], results["records"]
+        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+        figure, axes = panels(len(penalties), size=(4.2, 4.2))
+        for place, penalty in zip(axes, penalties, strict=True):
+            curves(
+                place,
+                of([*records, *_published(results)], penalty=penalty),
+                "n_components",
+                "test_error",
+                {
+                    **{name: style for name, (*_, style) in VARIANTS.items()},
+                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
+                },
+                "variant",
+                title=f"{penalty:g} times the penalty of the simulation",
+            )
+        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
+        for place in axes:
+            place.set_ylim(min(low), max(high))
+            logarithmic(place, "y")
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+        add_legend(figure, "right")
+        return figure
 
     def prepare(self) -> Case:
         options = self.options

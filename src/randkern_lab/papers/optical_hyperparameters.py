@@ -35,8 +35,8 @@ from randkern._validation import check_choice
 from randkern.plots.records import SYMBOLS, axis_number
 from randkern.study.kernel_choices import parse_kernel
 
+from ..figures import BLUE, new_figure
 from ..options import option
-from ..panels import BLUE, new_figure
 from ..runner import Case, Experiment
 from ..tables import Listing, at_edges, edge_notes, of, skip_notes
 from .images import BinaryImageOptions, load_binary_images
@@ -306,7 +306,8 @@ class OpticalHyperparameters(Experiment):
             errors = np.hstack(
                 [t.to_numpy().ravel() for _, own in pair for t in own.values()]
             )
-            norm = LogNorm(np.nanmin(errors[errors > 0]), np.nanmax(errors), clip=True)
+            least = np.nanmin(errors[errors > 0])  # above twice it is one colour
+            norm = LogNorm(least, min(np.nanmax(errors), 2 * least), clip=True)
             for row, (key, own) in zip(rows, pair, strict=True):
                 best = results[key][kernel]["hyperparameters"]
                 name = kernel if key == "best" else "published"

@@ -49,9 +49,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -63,8 +62,8 @@ from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
+from ..figures import add_legend, curves, logarithmic, panels
 from ..options import option
-from ..panels import Panel
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, random_rows
 from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
@@ -194,19 +193,12 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
         yield "simulated device"
 
 
-_FIRST = ("fourier", "optical-2", "device-2-own", "device-2-new")
-_SECOND = (
-    "fourier",
-    "fourier-pair",
-    "optical-2",
-    "optical-4",
-    "optical-6",
-    "device-2-own",
-    "device-4-own",
-    "device-2-new",
-)
-_PROJECTED = ("fourier", "optical-2", "optical-4", "device-2-own")
-_BY = ("curve", "source")
+_THREE = ("fourier", "optical-2", "optical-4")
+_DEVICE = ("device-2-own", "device-4-own", "device-2-new")
+_COMPUTED = ("fourier", "fourier-pair", "optical-2", "optical-4", "optical-6")
+_SHOWN = (*_THREE, "device-2-own")
+_OF_D = ("fourier", "optical-2", "device-2-own", "device-2-new")
+_PROJECTION, _REGRESSION = "projection_seconds", "regression_seconds"
 
 
 class OpticalRidge(Experiment):
@@ -271,48 +263,41 @@ class OpticalRidge(Experiment):
             records=lambda results: _from(1000, _compared(results)),
         ),
     )
-    panels = (
-        Panel(
-            "n_components",
-            "test_error",
-            _BY,
-            styles(*_FIRST),
-            "(a) {dataset[name]}, {dataset[n_train]:,} training rows, D ≤ 10,000",
-            records=partial(drawn, _FIRST, 1, 10_000, True),
-            extra=partial(explain_dashes, ticks=_ERROR_TICKS),
-        ),
-        Panel(
-            "n_components",
-            "test_error",
-            _BY,
-            styles(*_SECOND),
-            "(b) D ≥ 1,000, with m = 4 and 6",
-            log="x",
-            records=partial(drawn, _SECOND, 1000, 100_000, True),
-            extra=explain_dashes,
-        ),
-        Panel(
-            "n_components",
-            "projection_seconds",
-            _BY,
-            styles(*_PROJECTED),
-            "(c) features of all images",
-            ylabel="seconds",
-            records=partial(drawn, _PROJECTED, 10, 100_000, False),
-            extra=explain_dashes,
-        ),
-        Panel(
-            "n_components",
-            "regression_seconds",
-            _BY,
-            styles(*_PROJECTED[:3]),
-            "(d) from features to weights",
-            ylabel="seconds",
-            records=partial(drawn, _PROJECTED[:3], 10, 100_000, False),
-            extra=explain_dashes,
-        ),
-    )
-    layout: ClassVar = {"size": (5.6, 4.2), "columns": 2}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and seconds against D; published curves are dashed."""
+        data = results["dataset"]
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure, axes = panels(6, 3, (4.9, 4.1), rows)
+        for place, (title, y, names, least, most) in zip(
+            axes,
+            (
+                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
+                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
+                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
+                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
+                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
+                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
+            ),
+            strict=True,
+        ):
+            shown = drawn(names, least, most, y == "test_error", results)
+            curves(
+                place,
+                shown,
+                "n_components",
+                y,
+                styles(*names),
+                ("curve", "source"),
+                title=title,
+                ylabel=None if y == "test_error" else "seconds",
+                bars="spread",
+            )
+            explain_dashes(place, shown)
+        logarithmic(axes[0], "y", _ERROR_TICKS)
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -612,8 +597,8 @@ def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | No
 
 def _device_loss(records: list[Case]) -> list[Case]:
     losses = []
-    for degree, *curves in zip((2, 4), *PAIRS.values(), strict=True):
-        computed, measured = (_errors(records, curve) for curve in curves)
+    for degree, *pair in zip((2, 4), *PAIRS.values(), strict=True):
+        computed, measured = (_errors(records, curve) for curve in pair)
         losses += [
             {"degree": degree, "n_components": d, "loss": measured[d] - computed[d]}
             for d in sorted(computed.keys() & measured.keys())

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,8 @@ from randkern.optics import SimulatedOPU
 from randkern.plan import evaluate
 
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
+from ..figures import LONG, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..panels import LONG, Panel, Style
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Fitted, Pivot, fitted_powers, groups, of, skip_notes
 from .published import published_rows
@@ -92,11 +92,9 @@ class Options(CommonOptions):
 def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
     """Return our records and the published ones of the nearest batch.
 
-    They are empty if only the device's costs, those of its model, are known.
+    Where nothing of ours was measured, those of the device's model remain.
     """
-    ours = of(results["records"], growth=False)
-    if not any(r[quantity] for r in ours if r["method"] != "device"):
-        return []
+    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
     result = []
     for named, own in groups(ours, "batch"):
         published = _published(named["batch"])
@@ -129,21 +127,30 @@ class ProjectionCost(Experiment):
         )
         for quantity in _QUANTITIES
     )
-    panels = tuple(
-        Panel(
-            "n_components",
-            quantity,
-            "method",
-            _STYLES,
-            f"{{batch:,}} rows of D columns: {title}",
-            ylabel=quantity,
-            ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
-            records=partial(costs, quantity=quantity),
-            per="batch",
-        )
-        for quantity, title in _QUANTITIES.items()
-    )
-    layout: ClassVar = {"size": (4.8, 4.6)}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return seconds and joules against D, for each batch."""
+        shown = [
+            (batch, quantity, of(costs(results, quantity), batch=batch))
+            for quantity in _QUANTITIES
+            for batch in sorted({r["batch"] for r in results["records"]})
+        ]
+        shown = [part for part in shown if part[2]]
+        figure, axes = panels(len(shown), 2, (4.8, 4.0))
+        for place, (batch, quantity, records) in zip(axes, shown, strict=True):
+            curves(
+                place,
+                records,
+                "n_components",
+                quantity,
+                _STYLES,
+                title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
+                ylabel=quantity,
+                ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+            )
+        add_legend(figure)
+        return figure
 
     def prepare(self) -> None:
         self.cpu, self.gpu = cpu_meter(), gpu_meter()

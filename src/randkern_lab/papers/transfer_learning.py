@@ -36,7 +36,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,8 @@ from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, ThresholdBinarizer
 from randkern.solvers import PCG
 
+from ..figures import Style, add_legend, name_axes, panels
 from ..options import DataOptions, option
-from ..panels import Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
@@ -152,33 +152,8 @@ def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
             data = results["dataset"]
             named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
             means = {key: float(np.mean(values)) for key, values in errors.items()}
-            yield {**named, "ours": True, **means}
-
-
-def _rows(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw a row of markers for each row of the table, ours filled."""
-    rows = list(table_1(results))
-    places = range(len(rows))
-    for method, (*_, style) in METHODS.items():
-        for ours in (False, True):
-            points = [
-                (row[method], place)
-                for place, row in zip(places, rows, strict=True)
-                if row["ours"] == ours and row.get(method) is not None
-            ]
-            if points:
-                axes.plot(
-                    *np.transpose(points),
-                    marker=style.marker,
-                    color=style.colour,
-                    markerfacecolor=style.colour if ours else "white",
-                    markersize=7,
-                    linestyle="",
-                    label=f"{style.label}, {'ours' if ours else 'published'}",
-                )
-    names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
-    axes.set_yticks(list(places), names)
-    axes.invert_yaxis()
+            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
+            yield {**named, "ours": True, **means, **ends}
 
 
 class TransferLearning(Experiment):
@@ -204,15 +179,43 @@ class TransferLearning(Experiment):
             "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
         ),
     )
-    panels = (
-        Panel(
-            title="{dataset[name]} in Table 1",
-            xlabel="test error (%)",
-            ylabel=" ",
-            extra=_rows,
-        ),
-    )
-    layout: ClassVar = {"size": (8.0, 6.4)}
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return a row of markers per layer; ours are filled, with their range."""
+        rows = list(table_1(results))
+        figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
+        for i, (method, (*_, style)) in enumerate(METHODS.items()):
+            for ours in (False, True):
+                own = [
+                    (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
+                    for place, row in enumerate(rows)
+                    if row["ours"] == ours and row.get(method) is not None
+                ]
+                if not own:
+                    continue
+                x, y, ends = map(np.array, zip(*own, strict=True))
+                axes.errorbar(
+                    x,
+                    y + 0.14 * (i - (len(METHODS) - 1) / 2),
+                    xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
+                    marker=style.marker,
+                    color=style.colour,
+                    markerfacecolor=style.colour if ours else "white",
+                    markersize=6,
+                    linestyle="",
+                    label=f"{style.label}, {'ours' if ours else 'published'}",
+                )
+        for place in np.arange(0.5, len(rows) - 1):
+            axes.axhline(place, color="0.85", lw=0.7)
+        axes.grid(axis="y", visible=False)
+        names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.invert_yaxis()
+        title = f"{results['dataset']['name']} in Table 1"
+        name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
+        add_legend(figure, "right")
+        return figure
 
     def prepare(self) -> Case:
         """Load and shuffle rows, the first of which are held out; choose thresholds."""

@@ -1,0 +1,256 @@
+"""Figures by matplotlib, drawn without a display: styles, curves, legends, axes."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette; markers and dashes also distinguish curves.
+BLUE, RED = "#0072B2", "#D55E00"
+PALETTE = {
+    **{"blue": BLUE, "red": RED, "green": "#009E73", "pink": "#CC79A7"},
+    **{"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "grey": "#999999"},
+}
+DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
+#: Labels of axes.
+LABELS = {
+    "n_components": "number of random features D",
+    "n_train": "training rows n",
+    "test_error": "test error (%)",
+    "fit_seconds": "seconds of fit",
+    "cpu_seconds": "processor seconds",
+}
+PERCENT = ("test_error",)  # shown times 100
+_MANY_TICKS = 7
+_MANY_DECADES = 4  # of a y axis, from which only powers of ten have ticks
+# Of a column of a legend.
+_LEGEND_INCHES = 2.2
+
+
+@dataclass(frozen=True)
+class Style:
+    """Style of a curve."""
+
+    label: str
+    colour: str = BLUE  # a name in `PALETTE`, or a hexadecimal number
+    marker: str = "o"
+    dashes: Any = "-"
+    filled: bool = True  # whether its markers are
+
+    def __post_init__(self) -> None:
+        if not self.colour.startswith("#"):
+            object.__setattr__(self, "colour", PALETTE[self.colour])
+
+
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """Return an empty figure, created without pyplot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def panels(
+    n: int, columns: int = 0, size: tuple[float, float] = (4.6, 4.2), title: str = ""
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its `n` panels, of `size` inches each.
+
+    There are `columns` per row, by default all.
+    """
+    columns = min(columns, n) or n
+    rows = -(-n // columns)
+    figure = new_figure(size[0] * columns, size[1] * rows, title)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[n:]:
+        axes.set_visible(False)
+    for axes in grid[:n]:
+        axes.grid(color="0.9", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, grid[:n]
+
+
+def name_axes(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> None:
+    """Set the title of a panel, in lines that fit, and the labels of its axes."""
+    columns = axes.get_subplotspec().get_gridspec().ncols
+    width = int(10 * axes.figure.get_figwidth() / columns)
+    lines = [textwrap.fill(line, width) for line in title.split("\n")]
+    axes.set_title("\n".join(lines), fontsize=10)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+
+
+def curves(
+    axes: Axes,
+    records: Iterable[Mapping[str, Any]],
+    x: str,
+    y: str,
+    styles: Mapping[Any, Style],
+    by: str | Sequence[str] = "method",
+    *,
+    title: str = "",
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+    log: str = "xy",
+    bars: str = "",
+    scale: float | None = None,
+    ticks: Sequence[float] | None = (),
+) -> None:
+    """Draw a curve for each style: means over the records with the same `x`.
+
+    `by` are the keys whose values define the curves. Records without `x` are horizontal
+    lines. `bars` is a column of half-lengths of error bars, or ``"spread"``: from the
+    least to the greatest value. Values of zero have no logarithm, and are not drawn on
+    a logarithmic axis. `log` names the logarithmic axes; `ticks` are those of a
+    logarithmic x axis, by default the values of `x`, or None: 1, 2, 5 times 10ᵏ.
+    """
+    import pandas as pd
+
+    name_axes(
+        axes,
+        title,
+        LABELS.get(x, x) if xlabel is None else xlabel,
+        LABELS.get(y, y) if ylabel is None else ylabel,
+    )
+    scale = scale or (100.0 if y in PERCENT else 1.0)
+    keys = [by] if isinstance(by, str) else list(by)
+    table = pd.DataFrame(list(records))
+    if table.empty or y not in table:
+        return
+    table = table[table[y].notna() & ((table[y] > 0) | ("y" not in log))]
+    rows = list(table[keys].itertuples(index=False, name=None))
+    for value, style in styles.items():
+        curve = (value,) if isinstance(by, str) else value
+        own = table[[row == curve for row in rows]]
+        levels = own[own[x].isna()]
+        at = own[own[x].notna()].groupby(x)
+        means = scale * at[y].mean()
+        if len(means):
+            lengths = None
+            if bars == "spread" and at.size().max() > 1:
+                low, high = scale * at[y].min(), scale * at[y].max()
+                lengths = [(means - low).to_numpy(), (high - means).to_numpy()]
+            elif bars and bars != "spread":
+                lengths = (scale * at[bars].mean()).to_numpy(float)
+            axes.errorbar(
+                means.index.to_numpy(float),
+                means.to_numpy(float),
+                yerr=lengths,
+                color=style.colour,
+                marker=style.marker,
+                linestyle=style.dashes,
+                markerfacecolor=style.colour if style.filled else "white",
+                label=style.label,
+                lw=1.5,
+                ms=5.0,
+                capsize=2.0,
+            )
+        if len(levels):
+            level, look = scale * levels[y].mean(), {"lw": 1.0, "zorder": 1}
+            axes.axhline(level, color=style.colour, linestyle=":", **look)
+    if table[x].isna().any() and axes.get_legend_handles_labels()[1]:
+        axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
+    if "x" in log:
+        values = sorted(set(table[x].dropna()))
+        logarithmic(axes, "x", () if ticks is None else ticks or values)
+    if "y" in log:
+        logarithmic(axes, "y")
+
+
+def add_legend(figure: Figure, where: str = "below") -> None:
+    """Add one legend of all panels, ``"below"`` or at the ``"right"``."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        own = axes.get_legend_handles_labels()
+        handles |= {label: handle for handle, label in zip(*own, strict=True)}
+    if not handles:
+        return
+    place = "outside right upper" if where == "right" else "outside lower center"
+    fitting = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc=place,
+        ncols=1 if where == "right" else min(len(handles), 3, fitting),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
+
+
+def plain_number(value: float) -> str:
+    """Return a number of an axis, without an exponent."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]:
+    """Return those of some values whose labels fit side by side on a logarithmic axis.
+
+    Of many values only powers of ten are shown; of few, these come first, then the
+    others, from the greatest down.
+    """
+    character_inches = 0.085
+    gap_inches = 0.12  # between labels
+    shown: list[float] = []
+    ordered = sorted(set(values), reverse=True)
+    powers = [value for value in ordered if math.log10(value).is_integer()]
+    if len(ordered) > _MANY_TICKS and len(powers) > 2:
+        ordered = powers
+    ordered.sort(key=lambda value: value not in powers)
+    for value in ordered:
+        fits = True
+        for other in shown:
+            n_characters = len(plain_number(value)) + len(plain_number(other))
+            needed = character_inches * n_characters / 2 + gap_inches
+            inches = abs(math.log10(value / other)) / decades_per_inch
+            fits = fits and inches >= needed
+        if fits:
+            shown.append(value)
+    return sorted(shown)
+
+
+def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
+    """Make an axis logarithmic, with plain numbers at ticks.
+
+    Those of an x axis are labelled where the labels fit. The default are 1, 2 and 5
+    times powers of ten, on a long y axis only the powers, on a short one round numbers.
+    """
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullLocator,
+    )
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
+    low, high = getattr(axes, f"get_{which}lim")()
+    decades = math.log10(high / low)
+    major: Any = FixedLocator(ticks)
+    minor: Any = NullLocator()
+    if ticks and which == "x":
+        columns = axes.get_subplotspec().get_gridspec().ncols
+        label_inches = 0.9  # of the y axis
+        width = axes.figure.get_figwidth() / columns - label_inches
+        major = FixedLocator(shown_ticks(ticks, decades / width))
+        minor = FixedLocator(ticks)
+    elif not ticks and which == "y" and decades > _MANY_DECADES:
+        major = LogLocator()
+    elif not ticks and which == "y" and decades < 1:
+        major = MaxNLocator(6, steps=[1, 2, 5, 10])
+    elif not ticks:
+        major = LogLocator(subs=(1.0, 2.0, 5.0))
+    axis.set_major_locator(major)
+    axis.set_minor_locator(minor)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    axis.set_minor_formatter("")
