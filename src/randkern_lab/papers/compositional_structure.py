@@ -185,6 +185,18 @@ class CompositionalStructure(Experiment):
             records=growing,
             per="loss",
         ),
+        Pivot(
+            "{data}: error of features minus that of the exact kernel at n = "
+            "{n_train:,}, in points (standard error of the test rows)",
+            ("loss", "curve"),
+            "ratio",
+            "{difference:+.1p} ({standard_error:.1p})",
+            {ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio},
+            corner="loss, skeleton",
+            label=lambda loss, curve: f"{loss}, {curve}",
+            records="growth_gaps",
+            where={"n_train": max},
+        ),
     )
 
     @classmethod
