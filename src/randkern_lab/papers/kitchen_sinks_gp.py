@@ -38,7 +38,7 @@ from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, groups, of, text
+from ..tables import Fitted, TextTable, fitted_power, groups, listing, of, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -49,7 +49,6 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-_ROOT = Quantity("root", ".4f")
 _GRID = 241
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
@@ -113,45 +112,6 @@ class KitchenSinks(Experiment):
     name = "kitchen-sinks-gp"
     title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
     Options = Options
-    listed = (
-        Pivot(
-            "root mean square error against the exact process, {arguments[repeats]} "
-            "draws each",
-            "n_components",
-            "{transform}: {what}",
-            _ROOT,
-            records=roots,
-        ),
-        Listing(
-            "hyperparameters of the marginal likelihood",
-            "D | lengthscale | noise",
-            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
-            records="learned",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return a posterior of each convention, and errors against D."""
-        figure, axes = panels(3, size=(4.4, 4.0))
-        bases = results["arguments"]["bases"]
-        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
-            _posterior(place, results, convention)
-            ylabel = "f(x): mean ± 2 standard errors"
-            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
-        curves(
-            axes[-1],
-            roots(results),
-            "n_components",
-            "root",
-            _STYLES,
-            ("convention", "what"),
-            title="against the exact process",
-            ylabel="root mean square error",
-        )
-        for place in axes:
-            place.legend(frameon=False, fontsize=8, handlelength=3.2)
-        return figure
 
     def prepare(self) -> dict[str, Any]:
         """Draw rows from the process: two clusters with a gap, edges without rows."""
@@ -282,6 +242,49 @@ class KitchenSinks(Experiment):
             "lengthscale": float(np.ravel(model.kernel_.lengthscale)[0]),
             "noise": float(model.noise_),
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            roots(results),
+            "root mean square error against the exact process, {arguments[repeats]} "
+            "draws each",
+            "n_components",
+            "{transform}: {what}",
+            "{root:.4f}",
+        )
+        yield from listing(
+            results,
+            results["learned"],
+            "hyperparameters of the marginal likelihood",
+            "D | lengthscale | noise",
+            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return a posterior of each convention, and errors against D."""
+        figure, axes = panels(3, size=(4.4, 4.0))
+        bases = results["arguments"]["bases"]
+        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
+            _posterior(place, results, convention)
+            ylabel = "f(x): mean ± 2 standard errors"
+            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
+        curves(
+            axes[-1],
+            roots(results),
+            "n_components",
+            "root",
+            _STYLES,
+            ("convention", "what"),
+            title="against the exact process",
+            ylabel="root mean square error",
+        )
+        for place in axes:
+            place.legend(frameon=False, fontsize=8, handlelength=3.2)
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

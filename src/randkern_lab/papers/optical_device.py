@@ -35,7 +35,7 @@ from randkern.optics import SimulatedOPU, mean_count_per_bit
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
 from ..runner import Case, Experiment
-from ..tables import Pivot, of
+from ..tables import TextTable, of, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -143,69 +143,6 @@ class OpticalDevice(Experiment):
     name = "optical-device"
     title = "What costs a device accuracy (Ohana et al., section 4.1)."
     Options = Options
-    listed = (
-        Pivot(
-            "{dataset[name]}, degree {arguments[degree]}: test error in %, "
-            "{penalty:g} times the penalty",
-            ("variant", "mean_count", "saturated"),
-            "n_components",
-            "test_error",
-            label=lambda variant, mean, share: (
-                variant
-                if mean is None or mean != mean
-                else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
-            ),
-            corner="variant",
-            per="penalty",
-        ),
-        Pivot(
-            "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
-            "variant",
-            "n_components",
-            "test_error",
-            corner="published",
-            records=_published,
-            per="penalty",
-        ),
-        Pivot(
-            "together: points added by the device and its penalty at D = "
-            "{n_components:,}, beside the published runs",
-            "penalty",
-            "what",
-            "{added:+.2f}",
-            corner="times the penalty",
-            label="{:g}".format,
-            records=lambda results: list(_together(results)),
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D at each penalty, with those of the published runs."""
-        data, records = results["dataset"], results["records"]
-        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
-        figure, axes = panels(len(penalties), size=(4.2, 4.2))
-        for place, penalty in zip(axes, penalties, strict=True):
-            curves(
-                place,
-                of([*records, *_published(results)], penalty=penalty),
-                "n_components",
-                "test_error",
-                {
-                    **{name: style for name, (*_, style) in VARIANTS.items()},
-                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
-                },
-                "variant",
-                title=f"{penalty:g} times the penalty of the simulation",
-            )
-        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
-        for place in axes:
-            place.set_ylim(min(low), max(high))
-            logarithmic(place, "y")
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
-        add_legend(figure, "right")
-        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -298,6 +235,75 @@ class OpticalDevice(Experiment):
                 if degree == self.options.degree and (name, size) in accuracy
             ],
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["records"],
+            "{dataset[name]}, degree {arguments[degree]}: test error in %, "
+            "{penalty:g} times the penalty",
+            ("variant", "mean_count", "saturated"),
+            "n_components",
+            "{test_error:.2p}",
+            label=lambda variant, mean, share: (
+                variant
+                if mean is None or mean != mean
+                else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
+            ),
+            corner="variant",
+            per="penalty",
+        )
+        yield from pivot(
+            results,
+            _published(results),
+            "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
+            "variant",
+            "n_components",
+            "{test_error:.2p}",
+            corner="published",
+            per="penalty",
+        )
+        yield from pivot(
+            results,
+            list(_together(results)),
+            "together: points added by the device and its penalty at D = "
+            "{n_components:,}, beside the published runs",
+            "penalty",
+            "what",
+            "{added:+.2f}",
+            corner="times the penalty",
+            label="{:g}".format,
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D at each penalty, with those of the published runs."""
+        data, records = results["dataset"], results["records"]
+        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+        figure, axes = panels(len(penalties), size=(4.2, 4.2))
+        for place, penalty in zip(axes, penalties, strict=True):
+            curves(
+                place,
+                of([*records, *_published(results)], penalty=penalty),
+                "n_components",
+                "test_error",
+                {
+                    **{name: style for name, (*_, style) in VARIANTS.items()},
+                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
+                },
+                "variant",
+                title=f"{penalty:g} times the penalty of the simulation",
+            )
+        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
+        for place in axes:
+            place.set_ylim(min(low), max(high))
+            logarithmic(place, "y")
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+        add_legend(figure, "right")
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

@@ -38,7 +38,7 @@ from randkern.study.kernel_choices import parse_kernel
 from ..figures import BLUE, new_figure
 from ..options import option
 from ..runner import Case, Experiment
-from ..tables import Listing, at_edges, edge_notes, of, skip_notes
+from ..tables import TextTable, at_edges, edge_notes, listing, of, skip_notes
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
@@ -150,26 +150,6 @@ class OpticalHyperparameters(Experiment):
     name = "optical-hyperparameters"
     title = "Grids of penalty, scale and bias (Ohana et al., Fig. 4)."
     Options = Options
-    listed = (
-        Listing(
-            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
-            "{dataset[n_components]:,}: the best of each grid, errors in %",
-            "kernel |  | ℓ or ν | scale | alpha | validation | test",
-            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p}",
-            records=_best,
-        ),
-        Listing(
-            "at the published optimum, and the least and greatest error of smaller "
-            "α/s² at its ℓ or ν, in %",
-            "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
-            "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
-            records=lambda results: [
-                row | {"penalty": _penalty(row)} for row in _at_published_best(results)
-            ],
-        ),
-    )
 
     def prepare(self) -> Case:
         options = self.options
@@ -269,12 +249,26 @@ class OpticalHyperparameters(Experiment):
         return result | {"at_published_best": at_best}
 
     @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for kernel, best in results["best"].items():
-            yield from edge_notes(kernel, best["at_edge"])
-        yield from skip_notes(results, "kernel", "value")
-        size = results["dataset"]["n_components"]
-        yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _best(results),
+            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
+            "{dataset[n_components]:,}: the best of each grid, errors in %",
+            "kernel |  | ℓ or ν | scale | alpha | validation | test",
+            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
+            "{validation_error:.2p} | {test_error:.2p}",
+        )
+        yield from listing(
+            results,
+            [row | {"penalty": _penalty(row)} for row in _at_published_best(results)],
+            "at the published optimum, and the least and greatest error of smaller "
+            "α/s² at its ℓ or ν, in %",
+            "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
+            "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
+            "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -327,6 +321,14 @@ class OpticalHyperparameters(Experiment):
             bar.ax.tick_params(which="both", labelsize=7)
             bar.ax.invert_yaxis()  # better is higher
         return figure
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        for kernel, best in results["best"].items():
+            yield from edge_notes(kernel, best["at_edge"])
+        yield from skip_notes(results, "kernel", "value")
+        size = results["dataset"]["n_components"]
+        yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
 
 
 def _panels(records: list[Case], opens: str) -> dict[float, Any]:

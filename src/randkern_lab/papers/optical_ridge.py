@@ -66,7 +66,16 @@ from ..figures import add_legend, curves, logarithmic, panels
 from ..options import option
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, random_rows
-from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
+from ..tables import (
+    TextTable,
+    edge_notes,
+    groups,
+    listing,
+    mean_of,
+    of,
+    pivot,
+    skip_notes,
+)
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import PIXEL_THRESHOLD, BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -210,109 +219,6 @@ class OpticalRidge(Experiment):
     name = "optical-ridge"
     title = "Error against D on binarized images (Ohana et al., Fig. 2)."
     Options = Options
-    listed = (
-        Pivot(
-            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
-            "{rule}",
-            "n_components",
-            "curve",
-            "test_error",
-            tuple(CURVES),
-            per="rule",
-        ),
-        Pivot(
-            "test error in %, ours / published on Fashion-MNIST",
-            "n_components",
-            "curve",
-            "{ours:.2p} / {published:.2p}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "the difference in points",
-            "n_components",
-            "curve",
-            "{difference:+.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of projection, ours / published (GPUs, and the device)",
-            "n_components",
-            "curve",
-            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of regression, ours / published (GPUs)",
-            "n_components",
-            "curve",
-            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of features and fit, ours (of training rows) / published",
-            "n_components",
-            "curve",
-            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
-            _THREE,
-            records=lambda results: [
-                row
-                for row in _from(10_000, _compared(results))
-                if row["published_fit_seconds"] is not None
-            ],
-        ),
-        Listing(
-            "appendix D.1: validation error by threshold, in %",
-            "pixels are lit above | error",
-            "{above:.3g} | {validation_error:.2p}",
-            records=lambda results: results["dataset"].get("threshold_errors", ()),
-        ),
-        Listing(
-            "published on Fashion-MNIST, beside ours: D ≥ 1,000 and the kernels",
-            "curve, D | ours | published | difference | reasons",
-            "{curve}, {n_components:count} | {ours:.2p} | {published:.2p} | "
-            "{difference:+.2f} | {reasons}",
-            records=lambda results: _from(1000, _compared(results)),
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and seconds against D; published curves are dashed."""
-        data = results["dataset"]
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure, axes = panels(6, 3, (4.9, 4.1), rows)
-        for place, (title, y, names, least, most) in zip(
-            axes,
-            (
-                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
-                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
-                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
-                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
-                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
-                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
-            ),
-            strict=True,
-        ):
-            shown = drawn(names, least, most, y == "test_error", results)
-            curves(
-                place,
-                shown,
-                "n_components",
-                y,
-                styles(*names),
-                ("curve", "source"),
-                title=title,
-                ylabel=None if y == "test_error" else "seconds",
-                bars="spread",
-            )
-            explain_dashes(place, shown)
-        logarithmic(axes[0], "y", _ERROR_TICKS)
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -551,6 +457,120 @@ class OpticalRidge(Experiment):
             "compared": list(_compared({**results, "published": published})),
             "published": published,
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["records"],
+            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
+            "{rule}",
+            "n_components",
+            "curve",
+            "{test_error:.2p}",
+            headings=tuple(CURVES),
+            per="rule",
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "test error in %, ours / published on Fashion-MNIST",
+            "n_components",
+            "curve",
+            "{ours:.2p} / {published:.2p}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "the difference in points",
+            "n_components",
+            "curve",
+            "{difference:+.2f}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "seconds of projection, ours / published (GPUs, and the device)",
+            "n_components",
+            "curve",
+            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "seconds of regression, ours / published (GPUs)",
+            "n_components",
+            "curve",
+            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            [
+                row
+                for row in _from(10_000, _compared(results))
+                if row["published_fit_seconds"] is not None
+            ],
+            "seconds of features and fit, ours (of training rows) / published",
+            "n_components",
+            "curve",
+            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
+            headings=_THREE,
+        )
+        yield from listing(
+            results,
+            results["dataset"].get("threshold_errors", ()),
+            "appendix D.1: validation error by threshold, in %",
+            "pixels are lit above | error",
+            "{above:.3g} | {validation_error:.2p}",
+        )
+        yield from listing(
+            results,
+            _from(1000, _compared(results)),
+            "published on Fashion-MNIST, beside ours: D ≥ 1,000 and the kernels",
+            "curve, D | ours | published | difference | reasons",
+            "{curve}, {n_components:count} | {ours:.2p} | {published:.2p} | "
+            "{difference:+.2f} | {reasons}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and seconds against D; published curves are dashed."""
+        data = results["dataset"]
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure, axes = panels(6, 3, (4.9, 4.1), rows)
+        for place, (title, y, names, least, most) in zip(
+            axes,
+            (
+                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
+                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
+                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
+                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
+                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
+                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
+            ),
+            strict=True,
+        ):
+            shown = drawn(names, least, most, y == "test_error", results)
+            curves(
+                place,
+                shown,
+                "n_components",
+                y,
+                styles(*names),
+                ("curve", "source"),
+                title=title,
+                ylabel=None if y == "test_error" else "seconds",
+                bars="spread",
+            )
+            explain_dashes(place, shown)
+        logarithmic(axes[0], "y", _ERROR_TICKS)
+        add_legend(figure)
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
