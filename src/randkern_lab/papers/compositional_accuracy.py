@@ -129,28 +129,6 @@ class Options(DataOptions):
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
 
 
-def embed(X: NDArray[Any]) -> NDArray[Any]:
-    """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
-    return np.concatenate([np.cos(X), np.sin(X)], axis=1)
-
-
-def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
-    """Return the shallow and deep kernels on some images."""
-    n = X.shape[1]
-    # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    shallow = fully_connected(n, activation=Exponential(1.0)), float(np.sqrt(n))
-    kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
-    return {
-        name: Problem(
-            skeleton,
-            X,
-            lengthscale,
-            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
-        )
-        for name, (skeleton, lengthscale) in kinds.items()
-    }
-
-
 class CompositionalAccuracy(Experiment):
     """Every kernel, method, number of features and seed."""
 
@@ -298,6 +276,28 @@ class CompositionalAccuracy(Experiment):
             f"of {len(results['gains'])} paired gains {len(below)} lower the error "
             f"beyond their interval, {len(above)} raise it"
         )
+
+
+def embed(X: NDArray[Any]) -> NDArray[Any]:
+    """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
+    return np.concatenate([np.cos(X), np.sin(X)], axis=1)
+
+
+def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
+    """Return the shallow and deep kernels on some images."""
+    n = X.shape[1]
+    # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
+    shallow = fully_connected(n, activation=Exponential(1.0)), float(np.sqrt(n))
+    kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
+    return {
+        name: Problem(
+            skeleton,
+            X,
+            lengthscale,
+            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
+        )
+        for name, (skeleton, lengthscale) in kinds.items()
+    }
 
 
 def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:

@@ -83,13 +83,6 @@ class Options(CommonOptions):
     memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
 
 
-def _cell(group: Any) -> str:
-    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
-    if "pixels" in group and group.pixels.notna().all():
-        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
-    return text + ")"
-
-
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
 
 
@@ -267,6 +260,13 @@ class CompositionalCost(Experiment):
             "{peak_bytes:megabytes}",
         )
         yield from skip_notes(results, "method", "side", "n_components")
+
+
+def _cell(group: Any) -> str:
+    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
+    if "pixels" in group and group.pixels.notna().all():
+        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
+    return text + ")"
 
 
 def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:

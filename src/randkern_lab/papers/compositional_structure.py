@@ -147,23 +147,6 @@ class _Drawn(NamedTuple):
     predict_seconds: float
 
 
-def _chosen(loss: str, penalty: float, error: float) -> Case:
-    """Return a penalty, α for ridge and C for the others, as keys of a record."""
-    name, tried = ("alpha", _ALPHAS) if loss == "ridge" else ("C", _CS)
-    return {
-        "loss": loss,
-        "alpha": penalty if loss == "ridge" else 1 / penalty,
-        "at_edge": at_edges({name: penalty}, {name: tried}),
-        "validation_error": error,
-    }
-
-
-def growing(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of the growth, with their regime."""
-    records = of(results["records"], measure="growth")
-    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
-
-
 class CompositionalStructure(Experiment):
     """Features against D, and growth with n, on one set of images."""
 
@@ -418,6 +401,23 @@ class CompositionalStructure(Experiment):
             )
         yield from _edge_notes(results["records"])
         yield from skip_notes(results, "data", "curve", "n_components")
+
+
+def _chosen(loss: str, penalty: float, error: float) -> Case:
+    """Return a penalty, α for ridge and C for the others, as keys of a record."""
+    name, tried = ("alpha", _ALPHAS) if loss == "ridge" else ("C", _CS)
+    return {
+        "loss": loss,
+        "alpha": penalty if loss == "ridge" else 1 / penalty,
+        "at_edge": at_edges({name: penalty}, {name: tried}),
+        "validation_error": error,
+    }
+
+
+def growing(results: Mapping[str, Any]) -> list[Case]:
+    """Return the records of the growth, with their regime."""
+    records = of(results["records"], measure="growth")
+    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:

@@ -103,32 +103,6 @@ class Task:
     penalty: float = np.inf
 
 
-def make_classifier(
-    kernel: Any, C: float, n_components: int | None, fourier: str | None, seed: int = 0
-) -> Any:
-    """Return a machine on features of one of the two maps, or on the exact kernel."""
-    return randkern.KernelSVC(
-        kernel,
-        C,
-        n_components,
-        fit_intercept=False,  # as in the paper
-        fourier=fourier or "pair",
-        random_state=seed,
-    )
-
-
-def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the soft margins of every map; exact kernels stand beside each of them."""
-    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
-        if record["fourier"] in (fourier, None):
-            yield {**record, "map": fourier}
-
-
-def _certificates(results: Mapping[str, Any]) -> list[Case]:
-    records = of(results["records"], measure="certificate")
-    return [{**r, "error": r["error"] or "none: separable"} for r in records]
-
-
 class FourierSVM(Experiment):
     """Soft margins against n and D, hard margins, and what cannot be separated."""
 
@@ -331,6 +305,32 @@ class FourierSVM(Experiment):
                 f"{raised[0]['error']} with a certificate{worst}"
             )
         yield from skip_notes(results, "method", "dataset", "n_train")
+
+
+def make_classifier(
+    kernel: Any, C: float, n_components: int | None, fourier: str | None, seed: int = 0
+) -> Any:
+    """Return a machine on features of one of the two maps, or on the exact kernel."""
+    return randkern.KernelSVC(
+        kernel,
+        C,
+        n_components,
+        fit_intercept=False,  # as in the paper
+        fourier=fourier or "pair",
+        random_state=seed,
+    )
+
+
+def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the soft margins of every map; exact kernels stand beside each of them."""
+    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
+        if record["fourier"] in (fourier, None):
+            yield {**record, "map": fourier}
+
+
+def _certificates(results: Mapping[str, Any]) -> list[Case]:
+    records = of(results["records"], measure="certificate")
+    return [{**r, "error": r["error"] or "none: separable"} for r in records]
 
 
 def generate(

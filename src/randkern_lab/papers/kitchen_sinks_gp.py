@@ -74,38 +74,6 @@ class Options(CommonOptions):
     repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
-def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
-    for named, _ in groups(results["records"], "convention", "n_components"):
-        convention, size = named["convention"], named["n_components"]
-        named["transform"] = _TRANSFORMS[convention]
-        mean, sd = (
-            root_mean_square(results["records"], convention, size, key)
-            for key in ("mean_error", "sd_error")
-        )
-        yield {**named, "what": "mean", "root": mean}
-        yield {**named, "what": "sd", "root": sd}
-        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
-
-
-def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
-    """Draw a posterior on features, the exact one, and the rows."""
-    curves = results["curves"]
-    x = np.array(curves["x"])
-    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
-    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
-    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
-    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
-    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
-    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
-        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
-    axes.plot(
-        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
-    )
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
-
-
 class KitchenSinks(Experiment):
     """Errors by D in both conventions, curves, and learned hyperparameters."""
 
@@ -304,6 +272,38 @@ class KitchenSinks(Experiment):
                     f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
                     f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
                 )
+
+
+def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
+    for named, _ in groups(results["records"], "convention", "n_components"):
+        convention, size = named["convention"], named["n_components"]
+        named["transform"] = _TRANSFORMS[convention]
+        mean, sd = (
+            root_mean_square(results["records"], convention, size, key)
+            for key in ("mean_error", "sd_error")
+        )
+        yield {**named, "what": "mean", "root": mean}
+        yield {**named, "what": "sd", "root": sd}
+        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
+
+
+def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+    """Draw a posterior on features, the exact one, and the rows."""
+    curves = results["curves"]
+    x = np.array(curves["x"])
+    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
+    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
+    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
+    axes.plot(
+        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
+    )
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
 def root_mean_square(

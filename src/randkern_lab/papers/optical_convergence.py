@@ -92,11 +92,6 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
-def tail(results: Mapping[str, Any]) -> list[Case]:
-    """Return the tails of the figure: those of x = y at the largest D."""
-    return of(results["records"], **_TAIL, pair="equal", n_components=max)
-
-
 class OpticalConvergence(Experiment):
     """Errors of Gram matrices against D, and tails of single entries."""
 
@@ -228,6 +223,11 @@ class OpticalConvergence(Experiment):
         for c in results["constants"]:
             named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
             yield Fitted(f"{named}: {bound} {c['C']:.3f}")
+
+
+def tail(results: Mapping[str, Any]) -> list[Case]:
+    """Return the tails of the figure: those of x = y at the largest D."""
+    return of(results["records"], **_TAIL, pair="equal", n_components=max)
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:

@@ -106,37 +106,6 @@ class Options(BinaryImageOptions):
     )
 
 
-def _published(results: Mapping[str, Any]) -> list[Case]:
-    """Return the published errors beside which ours stand, as records."""
-    return [row | {"variant": row["features"]} for row in results["published"]]
-
-
-def _together(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield what devices of less and less light add to the computed features' error.
-
-    These have a bias and the simulation's penalty, as the published ones; the device
-    has neither.
-    """
-    records, published = results["records"], _published(results)
-    size = max(r["n_components"] for r in records)
-    for penalty in (2.0, 0.1):
-        for what, name in _LIGHT.items():
-            added = [
-                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
-                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
-                for measured in [
-                    of(rows, n_components=size, penalty=penalty, variant=name)
-                ]
-                for simulated in [
-                    of(rows, n_components=size, penalty=1.0, variant=base)
-                ]
-                if measured and simulated
-            ]
-            if added:
-                named = {"penalty": penalty, "what": what, "n_components": size}
-                yield {**named, "added": added[0]}
-
-
 class OpticalDevice(Experiment):
     """One Gram matrix for each variant, solved for every D and penalty."""
 
@@ -312,6 +281,37 @@ class OpticalDevice(Experiment):
                 f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
                 f"D = {loss['n_components']:,}"
             )
+
+
+def _published(results: Mapping[str, Any]) -> list[Case]:
+    """Return the published errors beside which ours stand, as records."""
+    return [row | {"variant": row["features"]} for row in results["published"]]
+
+
+def _together(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield what devices of less and less light add to the computed features' error.
+
+    These have a bias and the simulation's penalty, as the published ones; the device
+    has neither.
+    """
+    records, published = results["records"], _published(results)
+    size = max(r["n_components"] for r in records)
+    for penalty in (2.0, 0.1):
+        for what, name in _LIGHT.items():
+            added = [
+                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
+                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
+                for measured in [
+                    of(rows, n_components=size, penalty=penalty, variant=name)
+                ]
+                for simulated in [
+                    of(rows, n_components=size, penalty=1.0, variant=base)
+                ]
+                if measured and simulated
+            ]
+            if added:
+                named = {"penalty": penalty, "what": what, "n_components": size}
+                yield {**named, "added": added[0]}
 
 
 def _losses(records: list[Case]) -> Iterator[Case]:

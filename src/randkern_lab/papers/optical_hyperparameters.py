@@ -76,74 +76,6 @@ class Options(BinaryImageOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
-def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the best cells of each kernel, here and published."""
-    for kernel, (_, opens) in KERNELS.items():
-        for source, key in (("here", "best"), ("published", "published_best")):
-            if kernel in results[key]:
-                best = results[key][kernel]
-                named = best["hyperparameters"]
-                yield {**best, **named, "source": source, "opens": named[opens]}
-
-
-def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield our cell and the published one at the published optimum, and the ranges.
-
-    ``flat`` are the least and the greatest error of the cells of that lengthscale or
-    bias whose α/s² is at most that of the optimum.
-    """
-    for kernel, best in results["published_best"].items():
-        opens = KERNELS[kernel][1]
-        named = best["hyperparameters"]
-        sources = {"here": results["records"], "published": results["published"]}
-        for source, records in sources.items():
-            own = [
-                record
-                for record in of(records, kernel=kernel)
-                if record["hyperparameters"][opens] == named[opens]
-                and _penalty(record["hyperparameters"]) <= _penalty(named) * 1.001
-            ]
-            cells = [r for r in own if r["hyperparameters"] == named]
-            if cells:
-                errors = [record["validation_error"] for record in own]
-                yield {
-                    **cells[0],
-                    **named,
-                    "source": source,
-                    "opens": named[opens],
-                    "least": min(errors),
-                    "greatest": max(errors),
-                }
-
-
-def _penalty(named: Mapping[str, float]) -> float:
-    """Return α/s², equal for cells that differ only by rounding."""
-    return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
-
-
-def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Order cells by smallest error, scale nearest to 1, and largest penalty.
-
-    Only α/s² matters, so equal errors are common.
-    """
-    named = record["hyperparameters"]
-    distance = abs(float(np.log(named["scale"])))
-    return record["validation_error"], distance, -named["alpha"]
-
-
-def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
-    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
-
-    def compared(record: Case) -> dict[str, float]:
-        named = record["hyperparameters"]
-        return {opens: named[opens], "alpha": _penalty(named)}
-
-    tried = [compared(record) for record in own]
-    chosen = compared(cell)
-    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
-    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
-
-
 class OpticalHyperparameters(Experiment):
     """One decomposition for each lengthscale or bias of the published grids."""
 
@@ -329,6 +261,74 @@ class OpticalHyperparameters(Experiment):
         yield from skip_notes(results, "kernel", "value")
         size = results["dataset"]["n_components"]
         yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
+
+
+def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the best cells of each kernel, here and published."""
+    for kernel, (_, opens) in KERNELS.items():
+        for source, key in (("here", "best"), ("published", "published_best")):
+            if kernel in results[key]:
+                best = results[key][kernel]
+                named = best["hyperparameters"]
+                yield {**best, **named, "source": source, "opens": named[opens]}
+
+
+def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield our cell and the published one at the published optimum, and the ranges.
+
+    ``flat`` are the least and the greatest error of the cells of that lengthscale or
+    bias whose α/s² is at most that of the optimum.
+    """
+    for kernel, best in results["published_best"].items():
+        opens = KERNELS[kernel][1]
+        named = best["hyperparameters"]
+        sources = {"here": results["records"], "published": results["published"]}
+        for source, records in sources.items():
+            own = [
+                record
+                for record in of(records, kernel=kernel)
+                if record["hyperparameters"][opens] == named[opens]
+                and _penalty(record["hyperparameters"]) <= _penalty(named) * 1.001
+            ]
+            cells = [r for r in own if r["hyperparameters"] == named]
+            if cells:
+                errors = [record["validation_error"] for record in own]
+                yield {
+                    **cells[0],
+                    **named,
+                    "source": source,
+                    "opens": named[opens],
+                    "least": min(errors),
+                    "greatest": max(errors),
+                }
+
+
+def _penalty(named: Mapping[str, float]) -> float:
+    """Return α/s², equal for cells that differ only by rounding."""
+    return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
+
+
+def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Order cells by smallest error, scale nearest to 1, and largest penalty.
+
+    Only α/s² matters, so equal errors are common.
+    """
+    named = record["hyperparameters"]
+    distance = abs(float(np.log(named["scale"])))
+    return record["validation_error"], distance, -named["alpha"]
+
+
+def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
+    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
+
+    def compared(record: Case) -> dict[str, float]:
+        named = record["hyperparameters"]
+        return {opens: named[opens], "alpha": _penalty(named)}
+
+    tried = [compared(record) for record in own]
+    chosen = compared(cell)
+    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
+    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
 
 
 def _panels(records: list[Case], opens: str) -> dict[float, Any]:

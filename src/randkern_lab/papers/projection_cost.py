@@ -89,26 +89,6 @@ class Options(CommonOptions):
     )
 
 
-def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return our records and the published ones of the nearest batch.
-
-    Where nothing of ours was measured, those of the device's model remain.
-    """
-    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
-    result = []
-    for named, own in groups(ours, "batch"):
-        published = _published(named["batch"])
-        result += own
-        result += [{**r, **named} for r in of(published, method="P100")]
-    return result
-
-
-def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return the costs at our D."""
-    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
-    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
-
-
 class ProjectionCost(Experiment):
     """One method at one D after the other, and the device's model."""
 
@@ -262,6 +242,26 @@ class ProjectionCost(Experiment):
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
         yield from skip_notes(results, "method", "batch", "n_components")
+
+
+def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
+    """Return our records and the published ones of the nearest batch.
+
+    Where nothing of ours was measured, those of the device's model remain.
+    """
+    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
+    result = []
+    for named, own in groups(ours, "batch"):
+        published = _published(named["batch"])
+        result += own
+        result += [{**r, **named} for r in of(published, method="P100")]
+    return result
+
+
+def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
+    """Return the costs at our D."""
+    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
+    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:

@@ -124,38 +124,6 @@ class Options(DataOptions):
     )
 
 
-def _named(row: Case) -> str:
-    return f"{row['architecture']} {row['layer']}"
-
-
-def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the rows of Table 1 as published, then ours of each kind of bits.
-
-    Keys are methods, and ``-exact`` their kernels; errors are in %.
-    """
-    for row in published_rows("cifar10-transfer-learning"):
-        errors: Case = {}
-        for method, (features, exact, _) in METHODS.items():
-            errors[method] = features and row[features]
-            errors[f"{method}-exact"] = exact and row[exact]
-        yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
-    for inputs in ("bits", "binary"):
-        own = of(results["records"], inputs=inputs)
-        own = [r for r in own if r.get("device", "8 bits") == "8 bits"]
-        errors = {}
-        for method, r in product(METHODS, own):
-            if r["method"] == method:
-                is_exact = r["n_components"] is None and method != "linear"
-                key = f"{method}-exact" if is_exact else method
-                errors.setdefault(key, []).append(100 * r["test_error"])
-        if own:
-            data = results["dataset"]
-            named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
-            means = {key: float(np.mean(values)) for key, values in errors.items()}
-            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
-            yield {**named, "ours": True, **means, **ends}
-
-
 class TransferLearning(Experiment):
     """Each method searches its hyperparameters, then fits all rows."""
 
@@ -461,6 +429,38 @@ class TransferLearning(Experiment):
             )
         if results["device"]:
             yield device_note(results["device"])
+
+
+def _named(row: Case) -> str:
+    return f"{row['architecture']} {row['layer']}"
+
+
+def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the rows of Table 1 as published, then ours of each kind of bits.
+
+    Keys are methods, and ``-exact`` their kernels; errors are in %.
+    """
+    for row in published_rows("cifar10-transfer-learning"):
+        errors: Case = {}
+        for method, (features, exact, _) in METHODS.items():
+            errors[method] = features and row[features]
+            errors[f"{method}-exact"] = exact and row[exact]
+        yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
+    for inputs in ("bits", "binary"):
+        own = of(results["records"], inputs=inputs)
+        own = [r for r in own if r.get("device", "8 bits") == "8 bits"]
+        errors = {}
+        for method, r in product(METHODS, own):
+            if r["method"] == method:
+                is_exact = r["n_components"] is None and method != "linear"
+                key = f"{method}-exact" if is_exact else method
+                errors.setdefault(key, []).append(100 * r["test_error"])
+        if own:
+            data = results["dataset"]
+            named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
+            means = {key: float(np.mean(values)) for key, values in errors.items()}
+            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
+            yield {**named, "ours": True, **means, **ends}
 
 
 def _hyperparameters(kernel: Any) -> dict[str, float]:
