@@ -12,10 +12,7 @@ from sklearn.gaussian_process.kernels import Matern as ScikitMatern
 from sklearn.linear_model import Ridge
 
 import randkern as rk
-from randkern._random import Stream
-from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models._gp_rows import learning_rows
 
 N, WIDTH = 70, 3
 ARD = [1.0, 2.0, 3.0]
@@ -334,16 +331,12 @@ def test_restarts_find_no_less(data):
     assert values[1] >= values[0] - 1e-6
 
 
-def test_many_rows_are_sampled_for_learning(rng):
-    X = rng.normal(size=(4000, 2)).astype(np.float32)
-    y = np.cos(X[:, 0]) + 0.1 * rng.normal(size=4000)
-    rows, stream = ArrayRows(X, y[:, None]), Stream(3)
-    for D, expected in ((100, 4000), (6000, 2000)):
-        plan = rk.RandomFeatures(n_components=D, random_state=0).fit(X).plan_
-        sample = learning_rows(rows, plan, stream)
-        assert sample.n_rows == expected
-        assert sample.X.dtype == np.float64
-        assert len(np.unique(sample.X[:, 0])) == expected
+@pytest.mark.parametrize(("n_classes", "expected"), [(2, 1000), (10, 464)])
+def test_many_rows_are_sampled_for_learning(n_classes, expected, rng):
+    X, labels = rng.normal(size=(1200, 2)), np.arange(1200) % n_classes
+    model = rk.GaussianProcessClassifier(rk.Linear(), 2, optimizer=None)
+    assert model.fit(X, labels).n_rows_learned_ == expected
+    assert model.fit(X[:300], labels[:300]).n_rows_learned_ == 300
 
 
 # -- calibration ----------------------------------------------------------------------

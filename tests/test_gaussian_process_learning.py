@@ -11,10 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
-from randkern.models import _gp_evidence, _gp_learning, memory
-from randkern.models._gp_learning import Stage, maximise
-from randkern.models._gp_rows import FIRST_ROWS, learning_rows, uniform_sample
-from randkern.models._gp_starts import starting_points
+from randkern.models import _gp_evidence, memory
+from randkern.models._gp_evidence import NormalEvidence
 
 # -- which maximum ----------------------------------------------------------------
 
@@ -69,42 +67,6 @@ def test_no_draw_of_the_process_ends_in_a_lesser_maximum():
     assert np.all(spread < [0.9, 0.35, 0.3])
 
 
-def two_hills(theta, gradient=True):
-    """A maximum of 0 at 0 and one of 1 at 5."""
-    parts = np.exp([-2 * theta[0] ** 2, 1 - 2 * (theta[0] - 5) ** 2])
-    slopes = [-4 * theta[0], -4 * (theta[0] - 5)]
-    value = parts.sum()
-    return float(np.log(value)), np.array([parts @ slopes / value])
-
-
-def test_restarts_find_the_higher_maximum():
-    hill = Stage(two_hills)
-    found = [
-        maximise([hill], ["scale"], [np.zeros(1)], [(-9.0, 9.0)], n, Stream(0))
-        for n in (0, 30)
-    ]
-    np.testing.assert_allclose(found, [[0.0], [5.0]], atol=1e-2)
-
-
-def test_all_rows_decide_between_the_ends_of_a_sample():
-    def coarse(theta, gradient=True):
-        value, slope = two_hills(5 - theta)  # the higher hill at 0
-        return value, -slope
-
-    starts = [np.zeros(1), np.full(1, 4.5)]
-    stages = [Stage(coarse), Stage(two_hills)]
-    found = maximise(stages, ["scale"], starts, [(-9, 9)], 0, Stream(0))
-    np.testing.assert_allclose(found, [5.0], atol=1e-3)
-
-
-@pytest.fixture
-def evidence(data):
-    X, y = data
-    plan = rk.RandomFeatures(rk.Gaussian(1.0), 40, random_state=0).fit(X).plan_
-    hyper = _gp_evidence.Hyperparameters(rk.Gaussian(1.0))
-    return _gp_evidence.Evidence(ArrayRows(X, y[:, None]), hyper, plan)
-
-
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
 @pytest.mark.parametrize("weight", [1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("share", [2 * _gp_evidence._SINGLE_SHARE, 1e-9])
@@ -116,8 +78,7 @@ def test_single_precision_is_for_climbing(rng, scale, weight, share):
     noise = share**0.5 * scale * rng.normal(size=(500, 1))
     y = features.transform(X) @ rng.normal(size=(40, 1)) + noise
     rows, plan = ArrayRows(X, y, np.full(500, weight)), features.plan_
-    hyper = _gp_evidence.Hyperparameters(kernel)
-    evidence = _gp_evidence.Evidence(rows, hyper, plan, precisions=True)
+    evidence = NormalEvidence(rows, kernel, plan, True, Stream(0))
     theta = np.log([scale**2, 1.0, share * weight * scale**2])
     value, slopes = evidence(theta)
     evidence.precise = False
@@ -136,8 +97,7 @@ def test_climbing_far_from_zero(data, monkeypatch, offset):
     X, y = data
     rows = ArrayRows(X + offset, y[:, None])
     plan = rk.RandomFeatures(rk.Gaussian(1.0), 40, random_state=0).fit(X).plan_
-    hyper = _gp_evidence.Hyperparameters(rk.Gaussian(1.0))
-    evidence = _gp_evidence.Evidence(rows, hyper, plan)
+    evidence = NormalEvidence(rows, rk.Gaussian(1.0), plan, False, Stream(0))
     theta = np.log([1.0, 1e-2])
     value, slopes = evidence(theta)
     evidence.precise = False
@@ -146,7 +106,11 @@ def test_climbing_far_from_zero(data, monkeypatch, offset):
     assert np.array_equal(rough, slopes) == (offset > 0)
 
 
-def test_estimated_gradients_are_unbiased(evidence, monkeypatch):
+def test_estimated_gradients_are_unbiased(data, monkeypatch):
+    X, y = data
+    plan = rk.RandomFeatures(rk.Gaussian(1.0), 40, random_state=0).fit(X).plan_
+    rows = ArrayRows(X, y[:, None])
+    evidence = NormalEvidence(rows, rk.Gaussian(1.0), plan, False, Stream(0))
     monkeypatch.setattr(_gp_evidence, "_N_PROBES", 10)
     theta = np.log([1.0, 1e-7])  # the sums are in double precision
     value, slopes = evidence(theta)
@@ -166,68 +130,16 @@ def test_estimated_gradients_are_unbiased(evidence, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_most_evaluations_are_of_a_sample(rng, monkeypatch):
-    n_rows = []
-    evaluate = _gp_evidence.Evidence.__call__
-
-    def counted(self, theta, gradient=True):
-        n_rows.append(self.rows.n_rows)
-        return evaluate(self, theta, gradient)
-
+def test_the_end_is_a_maximum_of_the_likelihood_of_all_rows(rng):
     X = rng.normal(size=(4000, 3))
     y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=4000)
     kernel = 1.0 * rk.Gaussian(np.full(3, 3.0))
     model = rk.GaussianProcessRegressor(kernel, n_components=40, random_state=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(_gp_evidence.Evidence, "__call__", counted)
-        model.fit(X, y)
-    assert set(n_rows) == {300, 1000, 4000}
-    assert n_rows.count(4000) < 50
-    # The end is a maximum of the likelihood of all rows.
+    model.fit(X, y)
     assert model.n_rows_learned_ == 4000
     low = model.log_marginal_likelihood(model.theta_)
     for step in 0.02 * np.vstack([np.eye(5), -np.eye(5)]):
         assert model.log_marginal_likelihood(model.theta_ + step) < low + 0.02
-
-
-@pytest.mark.nightly
-def test_expensive_evaluations_are_few(rng, monkeypatch):
-    seen = []
-    evaluate = _gp_evidence.Evidence.__call__
-
-    def counted(self, theta, gradient=True):
-        seen.append((self.rows.n_rows, self.plan and self.plan.n_components, gradient))
-        return evaluate(self, theta, gradient)
-
-    X = rng.normal(size=(1500, 3))
-    y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=1500)
-    kernel = 1.0 * rk.Gaussian(np.full(3, 3.0))
-    model = rk.GaussianProcessRegressor(kernel, n_components=80, random_state=0)
-    best = model.fit(X, y).log_marginal_likelihood_value_
-    monkeypatch.setattr(_gp_learning, "_OPERATIONS_OF_ALL", 1.0)
-    monkeypatch.setattr(_gp_evidence.Evidence, "__call__", counted)
-    model.fit(X, y)
-    # The exact kernel on few rows, then the features on more, then on all.
-    order = [(300, None), (500, 80), (1500, 80)]
-    assert list(dict.fromkeys(x[:2] for x in seen)) == order
-    assert seen.count((1500, 80, True)) <= 14  # the last step may take several
-    assert model.log_marginal_likelihood_value_ > best - 5
-
-
-def test_samples_are_of_all_rows():
-    X = np.arange(9000.0)[:, None]
-    rows = ArrayRows(X, X, np.ones(9000))
-    plan = rk.RandomFeatures(n_components=6000, random_state=0).fit(X).plan_
-    for sample, n in (
-        (learning_rows(rows, plan, Stream(1)), 2000),
-        (uniform_sample(rows, FIRST_ROWS, Stream(1)), 300),
-    ):
-        assert sample.n_rows == n and np.all(np.diff(sample.X[:, 0]) > 0)
-        np.testing.assert_array_equal(sample.X, sample.Y)
-        # Six deviations of the mean of n uniform numbers.
-        assert abs(sample.X.mean() / 4500 - 1) < 6 / np.sqrt(3 * n)
-    few = ArrayRows(X[:400], X[:400])
-    assert uniform_sample(few, 400, Stream(1)) is few
 
 
 # -- units, bounds and warnings ---------------------------------------------------
@@ -251,21 +163,6 @@ def test_units_of_targets_do_not_matter(D, data):
     assert scores[0] > 0.95
     np.testing.assert_allclose(scores, scores[0], atol=2e-3)
     np.testing.assert_allclose(ends[1:], [ends[0]] * 3, rtol=0.1)
-
-
-def test_starts_are_in_the_units_of_targets():
-    kernel = 2.0 * (rk.Gaussian(1.0) * (3.0 * rk.Linear())) + 0.5 * rk.Matern(1.5, 1.0)
-    hyper = _gp_evidence.Hyperparameters(kernel)
-    names = [*hyper.names, "noise"]
-    theta, rescaling = np.append(hyper.theta, 0.0), np.append(hyper.rescaling(), 0.0)
-    moved, shorter, longer = starting_points(names, theta, 1e9, rescaling)
-    X = np.ones((1, 2))
-    np.testing.assert_allclose(hyper.at(moved).kernel(X), 1e9 * kernel(X))
-    assert np.exp(moved[-1]) == pytest.approx(1e9)
-    changed = np.flatnonzero(shorter != moved)
-    assert all("lengthscale" in names[i] for i in changed) and len(changed) == 2
-    np.testing.assert_allclose(np.exp(longer - moved)[changed], 4.0)
-    np.testing.assert_allclose(np.exp(moved - shorter)[changed], 4.0)
 
 
 def test_weights_reach_the_units_of_targets():

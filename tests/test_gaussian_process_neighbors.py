@@ -6,11 +6,6 @@ import pytest
 import scipy.sparse as sp
 
 import randkern as rk
-from randkern._random import Stream
-from randkern.data.training_data import ArrayRows
-from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import Evidence
-from randkern.models._gp_neighbors import NearestEvidence
 
 N = 120
 KERNEL = 2.0 * rk.Matern(1.5, np.array([1.0, 2.0])) + 0.5 * rk.Linear()
@@ -63,40 +58,44 @@ def test_each_row_is_the_exact_process_of_its_neighbors(data):
         np.testing.assert_allclose(std[row], expected[1][0], atol=1e-10)
 
 
-@pytest.mark.parametrize("precisions", [False, True], ids=["counts", "precisions"])
-@pytest.mark.parametrize("k", [1, 5, 33, N - 1])
-def test_the_likelihood_is_a_product_with_its_gradient(k, precisions, data):
-    X, Y, w, _ = data
-    rows, hyper = ArrayRows(X, Y, w), Hyperparameters(KERNEL)
-    theta = np.append(hyper.theta, np.log(0.05))
-    nearest = NearestEvidence(rows, hyper, precisions, k, Stream(0))
-    value, gradient = nearest(theta)
-    exact = Evidence(rows, hyper, None, precisions)(theta)[0]
-    if k == N - 1:
-        assert value == pytest.approx(exact, abs=1e-9)
+@pytest.fixture
+def more(rng):
+    """More rows than the likelihood of all of them is used for (300)."""
+    X = rng.uniform(-4, 4, (320, 2))
+    Y = np.column_stack([np.sin(X[:, 0]) * X[:, 1], X[:, 0]])
+    return X, Y + 0.1 * rng.normal(size=Y.shape), rng.uniform(0.5, 3.0, 320)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["counts", "precision"])
+@pytest.mark.parametrize("k", [1, 5, 33, 319])
+def test_the_likelihood_is_a_product_with_its_gradient(k, weights, more):
+    model = process(k, weights=weights).fit(*more)
+    theta, value = model.theta_, model.log_marginal_likelihood_value_
+    exact = process(weights=weights).fit(*more).log_marginal_likelihood_value_
+    if k == 319:
+        assert value == pytest.approx(exact, abs=1e-8)
     else:  # fewer neighbours tell less of these rows
         assert value < exact
+    again, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert again == pytest.approx(value, abs=1e-8)
     step = 1e-5
-    numeric = [
-        (nearest(theta + step * e, False)[0] - nearest(theta - step * e, False)[0])
-        / (2 * step)
-        for e in np.eye(len(theta))
-    ]
-    # Values of about 10² with 16 digits, over a step of 10⁻⁵, and its square.
-    np.testing.assert_allclose(gradient, numeric, atol=1e-6)
+    for e, slope in zip(step * np.eye(len(theta)), gradient, strict=True):
+        high, low = map(model.log_marginal_likelihood, (theta + e, theta - e))
+        # Values of about 10³ with 15 digits, over the step.
+        assert slope == pytest.approx((high - low) / (2 * step), rel=1e-6, abs=1e-5)
 
 
-def test_a_sample_of_the_conditionals_is_unbiased(data):
-    X, Y, w, _ = data
-    rows, hyper = ArrayRows(X, Y, w), Hyperparameters(KERNEL)
-    theta = np.append(hyper.theta, np.log(0.05))
-    # The order, and so the total, depends on the stream.
-    errors = [
-        NearestEvidence(rows, hyper, False, 5, Stream(seed), most=30)(theta, False)[0]
-        - NearestEvidence(rows, hyper, False, 5, Stream(seed))(theta, False)[0]
-        for seed in range(50)
-    ]
-    assert abs(np.mean(errors)) < 4 * np.std(errors) / 50**0.5
+@pytest.mark.nightly
+def test_a_sample_of_the_conditionals_is_unbiased(rng):
+    X = rng.uniform(0, 40, (2400, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=2400)
+    errors = []
+    for seed in range(12):
+        model = process(3, rk.Gaussian(1.0), random_state=seed).fit(X, y)
+        sampled = model.log_marginal_likelihood(model.theta_)
+        errors.append(sampled - model.log_marginal_likelihood_value_)
+    assert 0 < abs(np.mean(errors)) < 4 * np.std(errors) / 12**0.5
 
 
 def test_learning_ends_where_the_exact_process_does():

@@ -13,7 +13,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.multioutput import MultiOutputRegressor
 
 import randkern as rk
-from randkern.models._gp_starts import log_prior
 from randkern.plan import evaluate
 
 
@@ -89,21 +88,6 @@ def test_priors_move_the_end_to_the_posterior_mode(D, data):
         1.0 * rk.Gaussian(1.0), 0.1, D, random_state=0
     ).fit(X, y)
     assert abs(free.noise_ - 0.5) > 3 * abs(model.noise_ - 0.5)
-
-
-def test_priors_are_log_normal_densities_with_their_slopes(rng):
-    names = ["scale", "kernel__lengthscale[0]", "kernel__lengthscale[1]", "noise"]
-    priors = {"lengthscale": (0.3, 0.5), "noise": (0.1, 2.0)}
-    density = log_prior(names, priors)
-    distribution = scipy.stats.norm(np.log([0.3, 0.3, 0.1]), [0.5, 0.5, 2.0])
-    theta, other = rng.normal(size=(2, 4))
-    expected = (
-        distribution.logpdf(theta[1:]).sum() - distribution.logpdf(other[1:]).sum()
-    )
-    assert density(theta)[0] - density(other)[0] == pytest.approx(expected)
-    for step, slope in zip(1e-5 * np.eye(4), density(theta)[1], strict=True):
-        gain = density(theta + step)[0] - density(theta - step)[0]
-        assert slope == pytest.approx(gain / 2e-5, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import scipy.optimize
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import Evidence
+from randkern.models._gp_evidence import NormalEvidence
 
 pytestmark = pytest.mark.slow
 
@@ -135,22 +135,6 @@ def test_samples_of_rows_and_single_precision(dtype, rng):
         assert_close(one, other, rtol=share, atol=share)
 
 
-def test_the_rows_that_are_learned_from_are_the_same(rng):
-    from randkern._random import Stream
-    from randkern.data.training_data import ArrayRows
-    from randkern.models._gp_rows import learning_rows
-
-    X, Y = rng.normal(size=(100, 2)), rng.normal(size=(100, 1))
-    weight = rng.integers(0, 2, 100).astype(float)
-    plan = rk.RandomFeatures(rk.Gaussian(), 10, random_state=0).fit(X).plan_
-    for w in (None, weight):
-        expected = learning_rows(ArrayRows(X, Y, w), plan, Stream(3), 20)
-        rows = ArrayRows(tensor(X), tensor(Y), None if w is None else tensor(w))
-        got = learning_rows(rows, plan, Stream(3), 20)
-        assert np.array_equal(host(got.X), expected.X)
-        assert np.array_equal(host(got.Y), expected.Y)
-
-
 @each_size
 def test_samples_of_functions(D, data):
     X, Y, weight, new = data
@@ -253,14 +237,6 @@ def test_classification_in_single_precision(rng):
     assert_close(got, expected, atol=1e-4)
 
 
-def test_variances_of_probabilities():
-    from randkern.models._gp_laplace import mean_probability
-
-    mean, variance = np.linspace(-20, 20, 41), np.geomspace(1e-6, 1e4, 41)
-    got = mean_probability(tensor(mean), tensor(variance))
-    assert_close(got, mean_probability(mean, variance), atol=1e-14)
-
-
 @pytest.mark.nightly
 @each_size
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -314,7 +290,7 @@ def test_estimates_for_climbing_are_the_same(noise, rng):
     plan = rk.RandomFeatures(kernel, 520, random_state=0).fit(X).plan_
     result = []
     for rows in (ArrayRows(X, y), ArrayRows(tensor(X), tensor(y))):
-        evidence = Evidence(rows, Hyperparameters(kernel), plan)
+        evidence = NormalEvidence(rows, kernel, plan, False, Stream(0))
         evidence.precise = False
         result.append(evidence(np.log([1.0, noise])))
     (value, slopes), (got, got_slopes) = result

@@ -69,20 +69,16 @@ from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
-from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
-from randkern.models._gp_inference import (
-    Conjugate,
-    Laplace,
-    LaplaceOfClasses,
-    Nearest,
-)
+from randkern.models._gp_evidence import FeaturePosterior, Normal, RowPosterior
 from randkern.models._gp_laplace import (
     Bernoulli,
     LaplacePosterior,
     Poisson,
+    Softmax,
     StudentT,
 )
-from randkern.models._gp_neighbors import Deviations, NearestPosterior
+from randkern.models._gp_likelihood import Basis, Posterior
+from randkern.models._gp_neighbors import Deviations, Nearest, NearestPosterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -160,23 +156,24 @@ class TensorArray(np.ndarray):
 # This module exposes parts of estimators that are not public under their class names
 # (see `__getattr__`): these, and every class of a few families (`_stored_types`).
 _PARTS = (
+    Basis,
     Bernoulli,
-    Conjugate,
     Factor,
     FeaturePosterior,
     Group,
     InputMap,
-    Laplace,
-    LaplaceOfClasses,
     LaplacePosterior,
     Mixing,
     Nearest,
     NearestPosterior,
+    Normal,
     NormalEquations,
     Plan,
     Poisson,
+    Posterior,
     RowPosterior,
     ScatteringMedium,
+    Softmax,
     StudentT,
     SpectralPreconditioner,
     Stream,

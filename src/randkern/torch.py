@@ -24,8 +24,8 @@ from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.models import GaussianProcessRegressor
 from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models._gp_evidence import Basis
 from randkern.models._gp_laplace import LaplacePosterior, Poisson
+from randkern.models._gp_likelihood import Basis, Posterior
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
@@ -389,28 +389,27 @@ class FittedRate(_Fitted):
         check_numbers(model)
         self.plan = model.plan_
         self.kernel = model.kernel_
-        self.likelihood = model._inference.likelihood
+        self.likelihood = model._likelihood
         self.name = type(model).__name__
         self.in_features = model.n_features_in_
         if self.plan is not None:
             _compile(self.plan)
-        posterior = model._posterior
-        rows = model.X_fit_ if self.plan is None else None
+        basis = model._posterior.basis
+        (posterior,) = model._posterior.of_functions
         self._add_buffers(mean=posterior.mean, factor=posterior.factor)
-        self._add_buffers(rows=rows, triangle=model._triangle)
+        self._add_buffers(rows=basis.X, triangle=basis.triangle)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         block: Any = rows.double()
         basis = Basis(
-            self.kernel, self.plan, None, cast(Any, self.rows), cast(Any, self.triangle)
+            self.kernel, self.plan, cast(Any, self.rows), cast(Any, self.triangle)
         )
-        Z = basis.values(block)
-        posterior = LaplacePosterior(
+        weights = LaplacePosterior(
             cast(Any, self.mean.double()), cast(Any, self.factor.double()), 0.0
         )
-        mean, variance = posterior.moments(Z)
-        variance = variance + basis.omitted_variance(block, Z)
-        rate, _ = cast(Poisson, self.likelihood).moments(mean, variance, False)
+        means, variances = Posterior(basis, [weights]).moments(block)
+        likelihood = cast(Poisson, self.likelihood)
+        rate, _ = likelihood.moments(means[:, 0], variances[:, 0], False)
         return cast(Any, rate)
 
 

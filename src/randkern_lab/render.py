@@ -95,7 +95,7 @@ class Quoted:
         self, words: str, *, rows: str = "", columns: str = "", best: str = ""
     ) -> str:
         """Return some rows and columns of a table that the experiment prints."""
-        tables: list[TextTable] = self.record.experiment.tables(self.results)
+        tables: list[TextTable] = list(self.record.experiment.tables(self.results))
         chosen = next((t for t in tables if words in t.title), None)
         if chosen is None:
             titles = "; ".join(t.title for t in tables)
@@ -108,11 +108,12 @@ class Quoted:
         if shown.empty:
             raise ValueError("no rows are left")
         origin, machine = self.results["provenance"], self.results["machine"]
+        processor = machine.get("processor_name") or machine["processor"]
         link = f"[{self.record.name}]({REPOSITORY}/tree/main/benchmarks/"
         return (
             f"{_markdown(shown, best)}\n\n*Record {link}{self.record.name}), "
             f"{origin['date']}, commit {origin['commit'][:9]}, "
-            f"{machine['cpu_count']} cores ({machine['processor']}).*"
+            f"{machine['cpu_count']} cores ({processor}).*"
         )
 
     def notes(self, pattern: str) -> str:

@@ -1,8 +1,7 @@
 """Products of many features with few columns, as in iterative solvers.
 
 Each feature is read once for all columns of P, whose entries of ROWS_ADDED rows stay in
-registers. Plain loops give the same bits; on one thread they took 1.0 to 1.7 times as
-long in float32 and int16, by the number of columns, and 0.9 to 1.2 times in float64.
+registers. Plain loops give the same bits, and take longer in float32 and int16.
 Features may be 16-bit integers, which are converted to floating point in registers.
 
 BLAS packs its factors first, which costs more than a product with ten columns. These

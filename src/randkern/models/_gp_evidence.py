@@ -14,9 +14,7 @@ subtracted from the determinant. Targets of several outputs are independent.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,14 +31,28 @@ from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import (
     Hyperparameters,
     add_feature_gradient,
-    add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import SUMMED_ROWS, feature_block_rows
+from randkern.models._gp_likelihood import (
+    Basis,
+    Evidence,
+    Likelihood,
+    Posterior,
+    WeightPosterior,
+)
+from randkern.models._gp_rows import most_learning_rows
+from randkern.models.memory import (
+    SUMMED_ROWS,
+    check_matrices,
+    feature_block_rows,
+    process_bytes,
+)
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, mirror_upper
 
+# Rows whose exact likelihood is maximised in fits on landmarks.
+_MAX_EXACT_ROWS = 1000
 _ROWS = 1024
 # Shares of the noise that the search for the best scale and noise starts from.
 _NOISE_SHARES = (0.9, 0.1, 1e-4)
@@ -98,76 +110,8 @@ def _converted(X: Rows, single: bool) -> Rows:
     return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
 
 
-@dataclass(frozen=True)
-class Basis:
-    """What values of f at rows are combinations of: features, or kernel values.
-
-    `plan` is that of the features, None for the exact kernel, whose values with the
-    rows `X` take their place; if these are pivots, `triangle` is their factor.
-    `learning_plan` is that of the features that hyperparameters are learned with.
-    """
-
-    kernel: Kernel
-    plan: Plan | None
-    learning_plan: Plan | None = None
-    X: Rows | None = None
-    triangle: np.ndarray | None = None
-
-    def values(self, X: Rows) -> np.ndarray:
-        """Return the features of float64 rows, or their kernel values."""
-        if self.plan is not None:
-            return evaluate(self.plan, X)
-        K = self.kernel._gram(X, self.X)
-        if self.triangle is None:
-            return K
-        return ops_of(X).algebra.triangular_solve(self.triangle, K.T).T
-
-    def omitted_variance(self, X: Rows, Z: np.ndarray) -> Any:
-        """Return the variance to add to that of combinations of values Z at rows.
-
-        k(x, x) − φ(x)·φ(x) for landmarks and pivots, 0 for random features, and that of
-        the prior for kernel values, whose combinations reduce it.
-        """
-        if self.plan is None and self.triangle is None:
-            return self.kernel._diag(X)
-        if self.plan is not None and self.plan.triangle is None:
-            return 0.0
-        omitted = self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)
-        return omitted.clip(0.0)
-
-
-@dataclass(frozen=True)
-class WeightPosterior:
-    """A normal posterior of the weights of features given targets."""
-
-    # Whether the likelihood is normal, and whether several rows have a joint posterior.
-    is_gaussian: ClassVar[bool] = False
-    is_joint: ClassVar[bool] = True
-
-    # (D, k) or (D,).
-    mean: np.ndarray
-    # The lower triangular Cholesky factor of the precision, (D, D).
-    factor: np.ndarray
-    # The log marginal likelihood, or an approximation.
-    evidence: float
-
-    def half(self, Z: np.ndarray) -> np.ndarray:
-        """Return V with Var f = VᵀV for the rows of features Z, (D, n)."""
-        ops = ops_of(Z)
-        return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
-
-    def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of f at rows of features."""
-        ops = ops_of(Z)
-        half = self.half(Z)
-        variance = ops.algebra.column_products(half, half)
-        return ops.as_float64(Z) @ self.mean, variance
-
-
 class FeaturePosterior(WeightPosterior):
     """The posterior given real targets, with the precision I + ZᵀWZ/σ²."""
-
-    is_gaussian: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -187,13 +131,14 @@ class FeaturePosterior(WeightPosterior):
         return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
 
     def updated(
-        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
+        self, basis: Basis, rows: ArrayRows, likelihood: Normal
     ) -> FeaturePosterior:
         """Return the posterior given more rows: O(D²) operations per row.
 
         With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by
         P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the log density of r̃.
         """
+        noise = likelihood.noise
         Z = basis.values(rows.X)
         Y, weight = rows.targets()
         mean = self.mean
@@ -205,7 +150,7 @@ class FeaturePosterior(WeightPosterior):
             scaled = root * Z[part]
             residual = root * (Y[part] - Z[part] @ mean)
             half = algebra.triangular_solve(factor, scaled.T)
-            size = size_of(weight[part], precisions)
+            size = size_of(weight[part], likelihood.precisions)
             _, solved, more = _normal(half.T @ half, residual, size, noise)
             mean = mean + algebra.triangular_solve(
                 factor, half @ solved, transposed=True
@@ -219,17 +164,12 @@ class FeaturePosterior(WeightPosterior):
 class RowPosterior:
     """The posterior of a process with an exact kernel, given targets."""
 
-    is_gaussian: ClassVar[bool] = True
-    is_joint: ClassVar[bool] = True
-
     # B⁻¹SY, (n, k), with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
     inner: np.ndarray
     # The lower triangular Cholesky factor of B, (n, n).
     factor: np.ndarray
     # √w/σ, (n,).
     root: np.ndarray
-    # σ².
-    noise: float
     evidence: float
 
     @classmethod
@@ -250,7 +190,7 @@ class RowPosterior:
         determinant = ops_of(factor).algebra.log_determinant(factor)
         quadratic = float((right * inner).sum())
         evidence = _evidence(quadratic, determinant, size, Y.shape[1], noise)
-        return cls(inner, factor, root, noise, evidence)
+        return cls(inner, factor, root, evidence)
 
     @property
     def mean(self) -> np.ndarray:
@@ -271,12 +211,13 @@ class RowPosterior:
         return K @ self.mean, -ops_of(K).algebra.column_products(half, half)
 
     def updated(
-        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
+        self, basis: Basis, rows: ArrayRows, likelihood: Normal
     ) -> RowPosterior:
         """Return the posterior given more rows, by extending the factor.
 
         It takes O(n²) operations per row.
         """
+        noise = likelihood.noise
         Y, weight = rows.targets()
         cross = basis.values(rows.X)
         own = basis.kernel._gram(rows.X, None)
@@ -288,7 +229,7 @@ class RowPosterior:
         # L⁻¹SY of the old targets, from B⁻¹SY.
         before = self.factor.T @ self.inner
         right = root[:, None] * Y - below.T @ before
-        size = size_of(weight, precisions)
+        size = size_of(weight, likelihood.precisions)
         corner, _, more = _normal(own - below.T @ below, right, size, noise)
         above = ops.float64_zeros(below.shape, below)
         factor = ops.concatenate(
@@ -299,7 +240,7 @@ class RowPosterior:
             factor, ops.concatenate([before, after]), transposed=True
         )
         roots = ops.concatenate([self.root, root])
-        return RowPosterior(inner, factor, roots, noise, self.evidence + more)
+        return RowPosterior(inner, factor, roots, self.evidence + more)
 
     def slopes(self, total: float) -> tuple[np.ndarray, float]:
         """Return the derivatives of the evidence in K, (n, n), and in log σ².
@@ -400,82 +341,7 @@ class Spectrum:
         return min(ends, key=lambda end: end.fun).x
 
 
-class LikelihoodOfRows(ABC):
-    """log p(y | θ) of some rows as a function of θ, with its gradient.
-
-    θ holds the logarithms of the kernel's numbers (see
-    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then those of others.
-    Random draws are the same for every θ. Rows are float64, of positive weight; without
-    a plan the kernel is exact. Unless `precise`, values and gradients may be estimates,
-    which is for optimisation.
-    """
-
-    precise = True
-
-    def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
-        self.rows = rows
-        self.hyper = hyper
-        self.plan = plan
-        _, self._weight = rows.targets()
-
-    @abstractmethod
-    def __call__(
-        self, theta: np.ndarray, gradient: bool = True
-    ) -> tuple[float, np.ndarray]:
-        """Return the value at θ and its gradient (zeros if not requested)."""
-
-    def rescaled(
-        self,
-        direction: np.ndarray,
-        low: np.ndarray,
-        high: np.ndarray,
-        theta: np.ndarray,
-    ) -> tuple[np.ndarray, float]:
-        """Return θ with the best scale, along a direction, and noise; and the value.
-
-        `direction` multiplies the kernel by e. Here, where they are not cheap to find,
-        θ is returned.
-        """
-        value, _ = self(theta, False)
-        return theta, value
-
-    @property
-    def operations(self) -> float:
-        """The approximate number of operations of an evaluation with its gradient."""
-        n = self.rows.n_rows
-        D = n if self.plan is None else self.plan.n_components
-        return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
-
-    @property
-    def _estimated(self) -> bool:
-        """Whether the traces of a gradient are estimated."""
-        return False
-
-    def _covariance(
-        self, hyper: Hyperparameters
-    ) -> tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]:
-        """Return the Gram matrix, and a function that adds to a gradient.
-
-        It is called with the derivatives in the matrix, and the gradient to add to.
-        """
-        X = self.rows.X
-        if self.plan is None:
-
-            def add_exact(slopes: np.ndarray, out: np.ndarray) -> None:
-                for part in row_blocks(len(slopes), _ROWS):
-                    add_gram_gradient(hyper, X[part], X, slopes[part], out)
-
-            return hyper.kernel._gram(X, None), add_exact
-        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-        Z = evaluate(plan, X)
-
-        def add(slopes: np.ndarray, out: np.ndarray) -> None:
-            add_feature_gradient(hyper, plan, X, Z, 2 * (slopes @ Z), out)
-
-        return Z @ Z.T, add
-
-
-class Evidence(LikelihoodOfRows):
+class NormalEvidence(Evidence):
     """The log marginal likelihood; the last entry of θ is for the noise.
 
     With `precisions`, a row of weight w has the noise σ²/w.
@@ -484,14 +350,14 @@ class Evidence(LikelihoodOfRows):
     def __init__(
         self,
         rows: ArrayRows,
-        hyper: Hyperparameters,
+        kernel: Kernel,
         plan: Plan | None,
-        precisions: bool = False,
-        stream: Stream | None = None,
+        precisions: bool,
+        stream: Stream,
     ):
-        super().__init__(rows, hyper, plan)
+        super().__init__(rows, kernel, plan)
         # For estimates of traces.
-        self._stream = stream or Stream(0)
+        self._stream = stream
         self._size = size_of(self._weight, precisions)
         self._sample = rows.X[:: max(1, rows.n_rows // _SAMPLED_ROWS)]
         self._are_centred = _are_centred(self._sample)
@@ -547,7 +413,12 @@ class Evidence(LikelihoodOfRows):
         return Spectrum.of_features(statistics, squares, size)
 
     @property
+    def operations(self) -> float:
+        return super().operations * (0.375 if self._estimated else 1.0)
+
+    @property
     def _estimated(self) -> bool:
+        """Whether the traces of a gradient are estimated."""
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components
@@ -612,6 +483,47 @@ class Evidence(LikelihoodOfRows):
         signs = ops.float64_like(_signs(len(factor), self._stream), factor)
         solved = ops.algebra.factor_solve(factor, signs / _N_PROBES)
         return [solved, signs.T], float((signs * solved).sum())
+
+
+@dataclass(frozen=True)
+class Normal(Likelihood):
+    """f plus normal noise. Weights count rows, or divide the noise (`precisions`)."""
+
+    scale_range: ClassVar[float] = 1e10
+
+    noise: float
+    precisions: bool
+
+    def at(self, noise: float) -> Likelihood:
+        return replace(self, noise=noise)
+
+    def most_rows(self, plan: Plan | None, n_targets: int) -> int:
+        if plan is None:
+            return _MAX_EXACT_ROWS
+        return most_learning_rows(plan.n_components)
+
+    def check_memory(
+        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        needed = process_bytes(plan, rows, n_learned)
+        check_matrices(plan, rows, needed, limit)
+
+    def evidence(
+        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
+    ) -> Evidence:
+        return NormalEvidence(rows, kernel, plan, self.precisions, stream)
+
+    def posterior(
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Any:
+        if basis.plan is not None:
+            sums = rows.reduce(posterior_sums, basis.plan, self.precisions)
+            return Posterior(basis, [FeaturePosterior.of(sums, self.noise)])
+        Y, weight = sample.targets()
+        K = basis.kernel._gram(sample.X, None)
+        size = size_of(weight, self.precisions)
+        weights = RowPosterior.of(K, Y, weight, size, self.noise)
+        return Posterior(replace(basis, X=sample.X), [weights])
 
 
 def _are_centred(X: Rows) -> bool:

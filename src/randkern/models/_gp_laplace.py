@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,18 +36,35 @@ from scipy import stats
 from scipy.special import expit, gammaln, roots_hermitenorm
 from sklearn.exceptions import ConvergenceWarning
 
+from randkern._random import Stream
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
+from randkern.kernels import Kernel
+from randkern.models._gp_likelihood import (
+    Basis,
+    Evidence,
+    Likelihood,
+    Posterior,
+    WeightPosterior,
+)
 from randkern.models._newton import descend
-from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    add_combinations,
+    products,
+)
 from randkern.models.logistic import LogisticLoss, curvature_grams
-from randkern.models.memory import SUMMED_ROWS
+from randkern.models.memory import SUMMED_ROWS, check_matrices, laplace_bytes
 from randkern.plan import Plan
 
+# The largest and smallest number of rows to learn from; between them, as many as this
+# number of operations allows, of order n³ per column of targets.
+_MAX_LEARNED_ROWS = 1000
+_MIN_LEARNED_ROWS = 300
+_LEARNING_OPERATIONS = 1e9
 # exp of this is still far from overflow.
 _LARGEST_LOGARITHM = 500.0
 
@@ -64,21 +82,84 @@ class Terms(NamedTuple):
     change: np.ndarray
 
 
-class Likelihood(ABC):
-    """A density of targets given values of a process, row by row."""
+class LaplaceLikelihood(Likelihood):
+    """A likelihood whose posterior is approximated at its mode.
 
-    # The noise, which is learned, None without one.
+    log odds, and log rates, with 10 times their initial standard deviation are large
+    enough for any data; beyond, Laplace's approximation fails.
+    """
+
     noise: float | None = None
+    scale_range: ClassVar[float] = 1e2
+    merges_rows: ClassVar[bool] = True
+    # Whether the functions of all columns of targets have a joint posterior.
+    is_joint: ClassVar[bool] = False
+
+    def most_rows(self, plan: Plan | None, n_targets: int) -> int:
+        affordable = round((_LEARNING_OPERATIONS / n_targets) ** (1 / 3))
+        return max(_MIN_LEARNED_ROWS, min(_MAX_LEARNED_ROWS, affordable))
+
+    def check_memory(
+        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        most = min(rows.n_rows, self.most_rows(plan, rows.n_targets))
+        needed = laplace_bytes(plan, rows, most, joined=self.is_joint)
+        check_matrices(plan, rows, needed, limit)
+
+    def evidence(
+        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
+    ) -> Evidence:
+        return LaplaceEvidence(rows, kernel, plan, self)
+
+    def posterior(
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Any:
+        # The features, or those of pivots of the sample, which may be fewer than the
+        # components of their matrix.
+        if basis.plan is not None:
+            matrix = FeatureMatrix(rows, basis.plan, limit // 4)
+            return Posterior(basis, self.of_functions(matrix, matrix.n_components))
+        factor = GramFactor(basis.kernel, sample.X, *sample.targets())
+        X = sample.X[factor.pivots]
+        basis = replace(basis, X=X, triangle=factor.triangle)
+        return Posterior(basis, self.of_functions(factor, len(factor.pivots)))
+
+    @abstractmethod
+    def of_functions(
+        self, features: FeatureMatrix, D: int
+    ) -> Sequence[LaplacePosterior]:
+        """Return the posterior of the D weights of every function f."""
+
+    @abstractmethod
+    def problems(
+        self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    ) -> Sequence[Any]:
+        """Return the problems at the mode whose evidences add up to that of rows."""
+
+
+class RowLikelihood(LaplaceLikelihood):
+    """A density of targets given values of a process, row by row.
+
+    The columns of targets are independent; they share the kernel.
+    """
+
     # Whether Newton's steps use another curvature than the posterior.
     steps_apart: ClassVar[bool] = False
+
+    def of_functions(
+        self, features: FeatureMatrix, D: int
+    ) -> Sequence[LaplacePosterior]:
+        columns = range(features.n_targets)
+        return [LaplacePosterior.of(features, D, self, column) for column in columns]
+
+    def problems(
+        self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    ) -> Sequence[Any]:
+        return [_RowProblem(K, self, y, weight) for y in Y.T]
 
     @abstractmethod
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
         """Return log p(y | f) of rows, and the terms for maximising it."""
-
-    def at(self, noise: float) -> Likelihood:
-        """Return the likelihood with another noise."""
-        return self
 
     def noise_slopes(self, f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
         """Return ∂ log p/∂ log σ² of rows, and ∂ log W/∂ log σ²."""
@@ -95,7 +176,7 @@ class Likelihood(ABC):
 
 
 @dataclass(frozen=True)
-class Bernoulli(Likelihood):
+class Bernoulli(RowLikelihood):
     """P(y | f) = 1/(1 + exp(−yf)) for signs y."""
 
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
@@ -108,7 +189,7 @@ class Bernoulli(Likelihood):
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(RowLikelihood):
     """Counts y with the rate exp(f + offset)."""
 
     offset: float
@@ -132,7 +213,7 @@ class Poisson(Likelihood):
 
 
 @dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(RowLikelihood):
     """y = f + σt, with t following Student's t with ν degrees of freedom.
 
     The second derivative of log p has both signs. Newton's method uses the curvature
@@ -144,6 +225,8 @@ class StudentT(Likelihood):
     model", section 3.2).
     """
 
+    scale_range: ClassVar[float] = 1e10
+    has_outliers: ClassVar[bool] = True
     steps_apart: ClassVar[bool] = True
 
     noise: float
@@ -278,7 +361,7 @@ class LaplacePosterior(WeightPosterior):
 
     @classmethod
     def of(
-        cls, features: FeatureMatrix, D: int, likelihood: Likelihood, target: int
+        cls, features: FeatureMatrix, D: int, likelihood: RowLikelihood, target: int
     ) -> LaplacePosterior:
         """Return the posterior given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
@@ -305,7 +388,7 @@ class LaplacePosterior(WeightPosterior):
 
 
 def _weighted_terms(
-    likelihood: Likelihood, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
+    likelihood: RowLikelihood, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
 ) -> Terms:
     """Return the terms of rows times their weights."""
     terms = likelihood.terms(f, y)
@@ -315,7 +398,7 @@ def _weighted_terms(
 class _FeatureProblem(Problem):
     """The log posterior of weights of features, from sums over the rows."""
 
-    def __init__(self, features: FeatureMatrix, likelihood: Likelihood, target: int):
+    def __init__(self, features: FeatureMatrix, likelihood: RowLikelihood, target: int):
         self.features = features
         self.likelihood = likelihood
         self.target = target
@@ -351,7 +434,7 @@ class _FeatureProblem(Problem):
 def _sums(
     features: FeatureMatrix,
     at: np.ndarray,
-    likelihood: Likelihood,
+    likelihood: RowLikelihood,
     target: int,
     curvature: str,
 ) -> tuple[float, np.ndarray, np.ndarray]:
@@ -373,52 +456,45 @@ def _sums(
     return total, slopes[0, :D], gram
 
 
-class LaplaceEvidence(LikelihoodOfRows):
+class LaplaceEvidence(Evidence):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
-    It is the sum over the columns of targets, which share one kernel (for several
-    classes, each against the rest); without a likelihood these are ±1, one column per
-    class, and have that of the softmax jointly. Evaluated with n × n matrices. If the
-    likelihood has a noise, the last entry of θ is its logarithm.
+    Evaluated with n × n matrices.
     """
 
     def __init__(
         self,
         rows: ArrayRows,
-        hyper: Hyperparameters,
+        kernel: Kernel,
         plan: Plan | None,
-        likelihood: Likelihood | None,
+        likelihood: LaplaceLikelihood,
     ):
-        super().__init__(rows, hyper, plan)
+        super().__init__(rows, kernel, plan)
         self.likelihood = likelihood
-        # Newton's method starts from the mode at the last θ.
-        columns = [rows.Y] if likelihood is None else rows.Y.T
-        self._modes = [0.0 * targets for targets in columns]
+        # The modes at the last θ, where Newton's method starts.
+        self._modes: dict[int, np.ndarray] = {}
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         size = self.hyper.size
-        out = np.zeros(len(theta))
+        has_noise = len(theta) > size
         likelihood = self.likelihood
-        if len(theta) > size and likelihood is not None:
+        if has_noise:
             likelihood = likelihood.at(math.exp(theta[-1]))
         K, add_gradient = self._covariance(self.hyper.at(theta[:size]))
-        Y, weight = self.rows.Y, self._weight
-        problems: list[Any]
-        if likelihood is None:
-            problems = [_ClassProblem(K, Y, weight)]
-        else:
-            problems = [_RowProblem(K, likelihood, y, weight) for y in Y.T]
-        total = 0.0
+        out = np.zeros(len(theta))
         slopes = ops_of(K).float64_zeros(K.shape, K)
+        total = 0.0
+        problems = likelihood.problems(K, self.rows.Y, self._weight)
         for i, problem in enumerate(problems):
-            start = problem.better_of(self._modes[i], 0 * self._modes[i])
+            zero = problem.zero
+            start = problem.better_of(self._modes.get(i, zero), zero)
             self._modes[i] = newton(problem, start, DECREMENT)
             total += problem.evidence()
             if gradient:
                 slopes += problem.slopes()
-                if len(theta) > size:
+                if has_noise:
                     out[-1] += problem.noise_slope()
         if gradient:
             add_gradient(slopes, out[:size])
@@ -431,7 +507,7 @@ class _RowProblem(Problem):
     def __init__(
         self,
         K: np.ndarray,
-        likelihood: Likelihood,
+        likelihood: RowLikelihood,
         y: np.ndarray,
         weight: np.ndarray | None,
     ):
@@ -439,6 +515,7 @@ class _RowProblem(Problem):
         self.likelihood = likelihood
         self.y = y
         self.weight = weight
+        self.zero = 0.0 * y
 
     def go_to(self, at: np.ndarray) -> None:
         self.at = at
@@ -540,6 +617,7 @@ class _ClassProblem(Problem):
         self.K = K
         self.weight = weight[:, None]
         self.own = ops_of(K).as_float64(signs > 0)
+        self.zero = 0.0 * self.own
 
     def go_to(self, at: np.ndarray) -> None:
         special = ops_of(at).special
@@ -612,43 +690,65 @@ class _ClassProblem(Problem):
         return 0.5 * (out + self.slope @ self.slope.T + cross + cross.T)
 
 
-def softmax_posteriors(
-    features: FeatureMatrix, D: int, value: float
-) -> list[LaplacePosterior]:
-    """Return the posterior of the weights of every class, at their joint mode.
+@dataclass(frozen=True)
+class Softmax(LaplaceLikelihood):
+    """P(y = c | f) = exp(f_c)/Σ_d exp(f_d), with targets ±1 in a column per class."""
 
-    Each has the precision I + ZᵀD_cZ, as if classes were independent. Probabilities
-    depend only on differences of classes. These have the variances of Laplace's
-    approximation if no class is certain and the data determine much, or nothing;
-    between, and if one class is certain, their variances are smaller, down to a half.
-    `value` is the sum of the evidences.
-    """
-    ops = ops_of(features.like)
-    k = features.n_targets
-    loss = LogisticLoss(features, 1.0)
-    tolerance = max(DECREMENT, ops.precision(features.dtype))
+    is_joint: ClassVar[bool] = True
 
-    def reached(value: float, slope: np.ndarray) -> bool:
-        return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
+    def problems(
+        self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    ) -> Sequence[Any]:
+        return [_ClassProblem(K, Y, weight)]
 
-    start = ops.float64_zeros(loss.size, features.like)
-    flat, _ = descend(
-        loss,
-        loss.curvature,
-        start,
-        reached,
-        _MAX_PRODUCTS,
-        max_residual=_MAX_RESIDUAL,
-    )
-    weights = flat.reshape(loss.shape)
-    # The curvature as if classes were independent: π.
-    grams = features.reduce(curvature_grams, _softmax, weights, D)
-    out = []
-    for mean, gram in zip(weights, grams, strict=True):
-        ops.algebra.add_to_diagonal(gram, 1.0)
-        factor = ops.algebra.lower_factor(gram)
-        out.append(LaplacePosterior(mean[:D], factor, value / k))
-    return out
+    def posterior(
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Any:
+        """Return the posterior given rows, with the evidence of the sample."""
+        plan = None if basis.omits else basis.plan
+        evidence = LaplaceEvidence(sample, basis.kernel, plan, self)
+        value, _ = evidence(evidence.hyper.theta, False)
+        posterior = super().posterior(basis, rows, sample, limit)
+        share = value / rows.n_targets
+        functions = [replace(f, evidence=share) for f in posterior.of_functions]
+        return replace(posterior, of_functions=functions)
+
+    def of_functions(
+        self, features: FeatureMatrix, D: int
+    ) -> Sequence[LaplacePosterior]:
+        """Return the posterior of the weights of every class, at their joint mode.
+
+        Each has the precision I + ZᵀD_cZ, as if classes were independent. Probabilities
+        depend only on differences of classes. These have the variances of Laplace's
+        approximation if no class is certain and the data determine much, or nothing;
+        between, and if one class is certain, their variances are smaller, down to a
+        half.
+        """
+        ops = ops_of(features.like)
+        loss = LogisticLoss(features, 1.0)
+        tolerance = max(DECREMENT, ops.precision(features.dtype))
+
+        def reached(value: float, slope: np.ndarray) -> bool:
+            return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
+
+        start = ops.float64_zeros(loss.size, features.like)
+        flat, _ = descend(
+            loss,
+            loss.curvature,
+            start,
+            reached,
+            _MAX_PRODUCTS,
+            max_residual=_MAX_RESIDUAL,
+        )
+        weights = flat.reshape(loss.shape)
+        # The curvature as if classes were independent: π.
+        grams = features.reduce(curvature_grams, _softmax, weights, D)
+        out = []
+        for mean, gram in zip(weights, grams, strict=True):
+            ops.algebra.add_to_diagonal(gram, 1.0)
+            factor = ops.algebra.lower_factor(gram)
+            out.append(LaplacePosterior(mean[:D], factor, math.nan))
+        return out
 
 
 def _softmax(values: Any) -> Any:

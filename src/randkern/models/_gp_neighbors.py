@@ -18,23 +18,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
+from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
 from randkern.data.sample import stacked
-from randkern.data.training_data import ArrayRows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
-from randkern.models._gp_evidence import Basis, Evidence, LikelihoodOfRows
+from randkern.models._gp_evidence import Normal, NormalEvidence
+from randkern.models._gp_likelihood import Basis, Evidence
+from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.cells import scaled_rows
+from randkern.plan import Plan
 
 # Rows whose conditional densities estimate the likelihood while it is maximised.
 _LEARNED_ROWS = 2000
@@ -196,19 +200,22 @@ def merged(rows: ArrayRows, precisions: bool) -> tuple[ArrayRows, Deviations]:
 class NearestPosterior:
     """The posterior of f at single rows, from the nearest ones of the fit."""
 
-    is_gaussian: ClassVar[bool] = True
-    is_joint: ClassVar[bool] = False
-
     kernel: Kernel
+    likelihood: Nearest
     # Of places, from rows of positive weight.
     X: Rows
     Y: np.ndarray
     weight: np.ndarray | None
-    noise: float
-    precisions: bool
-    n_neighbors: int
-    stream: Stream
     deviations: Deviations
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, likelihood: Nearest, rows: ArrayRows, before: Deviations
+    ) -> NearestPosterior:
+        """Return the posterior given rows of positive weight."""
+        places, deviations = merged(rows, likelihood.precisions)
+        X, Y, weight = places.X, places.Y, places.weight
+        return cls(kernel, likelihood, X, Y, weight, before + deviations)
 
     @property
     def rows(self) -> ArrayRows:
@@ -218,55 +225,44 @@ class NearestPosterior:
     @property
     def evidence(self) -> float:
         """Vecchia's approximation of the log marginal likelihood of all rows."""
-        hyper = Hyperparameters(self.kernel)
-        theta = np.append(hyper.theta, math.log(self.noise))
-        k, rows = self.n_neighbors, self.rows
-        evidence = NearestEvidence(
-            rows, hyper, self.precisions, k, self.stream, rows.n_rows
-        )
-        return evidence(theta, gradient=False)[0] + self.deviations.at(self.noise)[0]
+        noise = self.likelihood.noise
+        rows = self.rows
+        evidence = NearestEvidence(rows, self.kernel, self.likelihood, rows.n_rows)
+        theta = np.append(evidence.hyper.theta, math.log(noise))
+        return evidence(theta, gradient=False)[0] + self.deviations.at(noise)[0]
 
     def moments(self, X: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return means (n, n_targets) and variances (n,) of f at float64 rows."""
+        """Return means (n, n_targets) and variances (n, 1) of f at rows."""
         rows = self.rows
-        k = min(self.n_neighbors, rows.n_rows)
-        new = _scaled(self.kernel, X, self.stream)
-        tree = cKDTree(_scaled(self.kernel, rows.X, self.stream))
+        X = ops_of(X).as_float64(X)
+        likelihood = self.likelihood
+        k = min(likelihood.n_neighbors, rows.n_rows)
+        new = _scaled(self.kernel, X, likelihood.stream)
+        tree = cKDTree(_scaled(self.kernel, rows.X, likelihood.stream))
         _, neighbors = tree.query(new, range(1, k + 1))
         means = np.empty((len(new), rows.n_targets))
         variances = np.empty(len(new))
         for block in _nearby(new, _NEARBY_BLOCK):
             part = Conditionals.of(
-                self.kernel, X[block], rows, neighbors[block], self.noise
+                self.kernel, X[block], rows, neighbors[block], likelihood.noise
             )
             means[block], variances[block] = part.mean, part.variance
-        return means, variances
+        return means, variances[:, None]
 
-    def updated(
-        self, basis: Basis, rows: ArrayRows, noise: float, precisions: bool
-    ) -> NearestPosterior:
+    def updated(self, rows: ArrayRows, likelihood: Nearest) -> NearestPosterior:
         """Return the posterior given more rows, of positive weight or 0."""
         Y, weight = rows.targets()
         is_used = weight > 0
         _, before = self.rows.targets()
-        places, deviations = merged(
-            ArrayRows(
-                stacked([self.X, rows.X[is_used]]),
-                np.concatenate([self.Y, Y[is_used]]),
-                np.concatenate([before, weight[is_used]]),
-            ),
-            precisions,
+        both = ArrayRows(
+            stacked([self.X, rows.X[is_used]]),
+            np.concatenate([self.Y, Y[is_used]]),
+            np.concatenate([before, weight[is_used]]),
         )
-        return replace(
-            self,
-            X=places.X,
-            Y=places.Y,
-            weight=places.weight,
-            deviations=self.deviations + deviations,
-        )
+        return NearestPosterior.of(self.kernel, likelihood, both, self.deviations)
 
 
-class NearestEvidence(LikelihoodOfRows):
+class NearestEvidence(Evidence):
     """Vecchia's approximation of the log marginal likelihood, and its gradient.
 
     The density of the first k + 1 rows is exact. Of the others at most `most` are
@@ -277,20 +273,21 @@ class NearestEvidence(LikelihoodOfRows):
     def __init__(
         self,
         rows: ArrayRows,
-        hyper: Hyperparameters,
-        precisions: bool,
-        n_neighbors: int,
-        stream: Stream,
+        kernel: Kernel,
+        likelihood: Nearest,
         most: int = _LEARNED_ROWS,
     ):
+        precisions, stream = likelihood.precisions, likelihood.stream
+        n_neighbors = likelihood.n_neighbors
         rows, self._deviations = merged(rows, precisions)
-        super().__init__(rows, hyper, None)
+        super().__init__(rows, kernel, None)
         self.precisions = precisions
         self.n_neighbors = n_neighbors
         n = rows.n_rows
         first = min(rows.n_rows, n_neighbors + 1)
         order = stream.child("order").generator().permutation(n)
-        self._first = Evidence(rows.take(order[:first]), hyper, None, precisions)
+        sample = rows.take(order[:first])
+        self._first = NormalEvidence(sample, kernel, None, precisions, stream)
         numbers = np.arange(first, n)
         size = _NEARBY_BLOCK
         if len(numbers) > most:
@@ -299,7 +296,7 @@ class NearestEvidence(LikelihoodOfRows):
             size = _SAMPLED_BLOCK
         self.n_evaluated = first + len(numbers)
         self._share = (n - first) / max(len(numbers), 1)
-        scaled = _scaled(hyper.kernel, rows.X[order], stream)
+        scaled = _scaled(kernel, rows.X[order], stream)
         self._blocks = [
             (order[block], order[neighbors])
             for block, neighbors in _preceding(scaled, numbers, n_neighbors, size)
@@ -345,6 +342,36 @@ class NearestEvidence(LikelihoodOfRows):
         out += self._share * slopes
         out[-1] += slope if gradient else 0.0
         return first + self._share * value + rest, out
+
+
+@dataclass(frozen=True)
+class Nearest(Normal):
+    """Normal noise; every row depends on its nearest rows only."""
+
+    n_neighbors: int
+    stream: Stream
+
+    def check_memory(
+        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
+    ) -> None:
+        # Copies of the rows in random order and over their lengthscales, a tree of
+        # them, and the neighbours of all rows with their distances.
+        n, d = rows.n_rows, rows.like.shape[1]
+        needed = 8 * n * (4 * d + 2 * self.n_neighbors)
+        subject = f"the process of {n} rows with n_neighbors={self.n_neighbors}"
+        check_memory(needed, limit, subject, "Use fewer neighbors")
+
+    def evidence(
+        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
+    ) -> Evidence:
+        if rows.n_rows <= FIRST_ROWS:
+            return super().evidence(rows, kernel, plan, stream)
+        return NearestEvidence(rows, kernel, self)
+
+    def posterior(
+        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Any:
+        return NearestPosterior.of(basis.kernel, self, sample, Deviations())
 
 
 def _scaled(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:

@@ -24,28 +24,24 @@ _MIDDLE_ROWS = (500, 1000)
 
 
 def learning_rows(
-    rows: TrainingData, plan: Plan | None, stream: Stream, max_rows: int | None = None
+    rows: TrainingData, max_rows: int | None, stream: Stream
 ) -> ArrayRows:
     """Return rows to learn from, in float64, without those of weight 0.
 
-    All rows for the exact kernel; for features a uniform sample of `max_rows` rows, or
-    (None) as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows
-    that are not in memory, at most as many as fit in 64 MB.
+    A uniform sample of `max_rows` rows, or (None) all of them. For rows that are not in
+    memory, at most as many as fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
     if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
         usable = ops_of(weight).flatnonzero(weight)
-    if plan is not None:
-        max_rows = max_rows or most_learning_rows(plan.n_components)
-        if not rows.in_memory:
-            row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
-            max_rows = min(
-                max_rows, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS)
-            )
-        if max_rows < len(usable):
-            drawn = stream.generator().choice(len(usable), max_rows, replace=False)
-            usable = ops_of(usable).take(usable, np.sort(drawn))
+    if max_rows is not None and not rows.in_memory:
+        row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
+        affordable = rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS)
+        max_rows = min(max_rows, affordable)
+    if max_rows is not None and max_rows < len(usable):
+        drawn = stream.generator().choice(len(usable), max_rows, replace=False)
+        usable = ops_of(usable).take(usable, np.sort(drawn))
     block = rows.take(usable)
     ops = ops_of(block.X)
     X = ops.as_float64(block.X)

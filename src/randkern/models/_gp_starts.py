@@ -6,7 +6,7 @@ Everywhere, θ holds the logarithms of positive numbers, and arsinh of signed on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
+from randkern.kernels.hyperparameters import Hyperparameters
 
 # Largest factor by which learning may change a lengthscale.
 _LENGTHSCALE_RANGE = 1e3
@@ -30,8 +31,92 @@ FACTOR = 4.0
 # Columns that correlate with the targets by this many standard errors are evident.
 _SIGNIFICANT = 3.5
 
-# Returns the value at θ and its gradient, which may be skipped.
-Objective = Callable[..., tuple[float, np.ndarray]]
+
+@dataclass(frozen=True)
+class Space:
+    """Where θ is searched for: names of its entries, limits, and a prior.
+
+    The search takes place in entries that are those of θ, but for signed numbers w:
+    asinh(w/unit), with the unit of the targets, in place of asinh(w). Learning would
+    not cross 0 where it is far away in asinh(w), and would end near 0 where slopes in
+    it vanish.
+    """
+
+    names: list[str]
+    low: np.ndarray
+    high: np.ndarray
+    # The direction in θ that multiplies the kernel by e.
+    direction: np.ndarray
+    are_signed: np.ndarray
+    unit: float
+    # Of the normal prior of θ.
+    centre: np.ndarray
+    precision: np.ndarray
+
+    def entries(self, theta: np.ndarray) -> np.ndarray:
+        """Return the entries that are searched for."""
+        return self._changed(theta, 1.0 / self.unit)
+
+    def theta(self, entries: np.ndarray) -> np.ndarray:
+        """Return θ."""
+        return self._changed(entries, self.unit)
+
+    def _changed(self, entries: np.ndarray, factor: float) -> np.ndarray:
+        changed = np.arcsinh(factor * np.sinh(entries[self.are_signed]))
+        out = entries.copy()
+        out[self.are_signed] = changed
+        return out
+
+    def rates(self, entries: np.ndarray) -> np.ndarray:
+        """Return the derivatives of θ in the entries, one each."""
+        out = np.ones(len(entries))
+        signed = entries[self.are_signed]
+        size = np.hypot(1.0, self.unit * np.sinh(signed))
+        out[self.are_signed] = self.unit * np.cosh(signed) / size
+        return out
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the log density of θ, up to a constant, and its gradient."""
+        pull = self.precision * (theta - self.centre)
+        return -0.5 * float(pull @ (theta - self.centre)), -pull
+
+
+def search_space(
+    hyper: Hyperparameters,
+    names: list[str],
+    theta: np.ndarray,
+    sample: ArrayRows,
+    sizes: tuple[float, float, float] | None,
+    scale_range: float,
+    user_bounds: dict[str, Any],
+    priors: dict[str, Any] | None,
+) -> tuple[Space, list[np.ndarray]]:
+    """Return where θ is searched for, and where learning starts from.
+
+    `names` are those of the entries of θ, those of the kernel first. `sizes` are the
+    mean square of the targets, their variance, and the variance of the process; None
+    without a noise. A scale may change by `scale_range`.
+    """
+    are_signed = np.zeros(len(names), dtype=bool)
+    direction = np.zeros(len(names))
+    are_signed[: hyper.size] = [name in hyper.signed_names for name in hyper.names]
+    direction[: hyper.size] = hyper.rescaling()
+    signed = [
+        name for name, is_signed in zip(names, are_signed, strict=True) if is_signed
+    ]
+    square = spread = level = 1.0
+    if sizes is not None:
+        square, spread, variance = sizes
+        level = square / (variance + math.exp(theta[names.index("noise")]))
+    starts = starting_points(names, theta, level, direction, signed, sample)
+    limits = bounds(
+        names, theta, starts[0], square, spread, scale_range, user_bounds, signed
+    )
+    low, high = np.transpose(limits)
+    centre, precision = prior_moments(names, priors, signed)
+    unit = square**0.5 or 1.0
+    space = Space(names, low, high, direction, are_signed, unit, centre, precision)
+    return space, starts
 
 
 def bounds(
@@ -91,10 +176,10 @@ def bounds(
     return out
 
 
-def log_prior(
+def prior_moments(
     names: list[str], priors: dict[str, Any] | None, signed: Collection[str] = ()
-) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return the log density of θ, up to a constant, as a function with its gradient.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return means and precisions of the normal prior of θ, 0 without one.
 
     ``{name: (median, sigma)}`` is a log-normal prior: the logarithm is normal with the
     standard deviation sigma.
@@ -110,12 +195,7 @@ def log_prior(
                     "omit its prior."
                 )
             centre[place], precision[place] = math.log(median), sigma**-2
-
-    def density(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        pull = precision * (theta - centre)
-        return -0.5 * float(pull @ (theta - centre)), -pull
-
-    return density
+    return centre, precision
 
 
 def places(key: str, names: list[str], what: str) -> list[int]:
@@ -223,44 +303,3 @@ def evident_columns(rows: ArrayRows) -> np.ndarray:
 def are_lengthscales(names: list[str]) -> np.ndarray:
     """Return which entries of θ are lengthscales."""
     return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
-
-
-@dataclass(frozen=True)
-class Units:
-    """The entries of θ with signed numbers w in units of the targets.
-
-    They are asinh(w/unit) here and asinh(w) in θ. Learning would not cross 0 where it
-    is far away in asinh(w), and would end near 0 where slopes in it vanish.
-    """
-
-    are_signed: np.ndarray
-    unit: float
-
-    def of(self, theta: np.ndarray) -> np.ndarray:
-        """Return the entries in these units."""
-        return self._changed(theta, 1.0 / self.unit)
-
-    def theta(self, entries: np.ndarray) -> np.ndarray:
-        """Return θ."""
-        return self._changed(entries, self.unit)
-
-    def _changed(self, entries: np.ndarray, factor: float) -> np.ndarray:
-        numbers = factor * np.sinh(entries[self.are_signed])
-        out = entries.copy()
-        out[self.are_signed] = np.arcsinh(numbers)
-        return out
-
-    def objective(self, objective: Objective) -> Objective:
-        """Return an objective of θ as one of the entries in these units."""
-
-        def of_entries(entries: np.ndarray, gradient: bool = True) -> Any:
-            value, slope = objective(self.theta(entries), gradient)
-            signed = entries[self.are_signed]
-            by_number = self.unit * np.cosh(signed)
-            slope = np.array(slope, dtype=float)
-            slope[self.are_signed] *= by_number / np.hypot(
-                1.0, self.unit * np.sinh(signed)
-            )
-            return value, slope
-
-        return of_entries

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn
+from randkern.models._gp_starts import Space
 
 # A larger gain per row in the last step is worth a warning.
 _UNFINISHED = 0.1
@@ -20,12 +21,7 @@ _TOUCHING = 1e-3
 
 
 def warn_of_the_end(
-    theta: np.ndarray,
-    value: float,
-    gain: float,
-    names: list[str],
-    limits: list[tuple[float, float]],
-    n_rows: int,
+    space: Space, theta: np.ndarray, value: float, gain: float, n_rows: int
 ) -> None:
     """Warn if learning did not end in a maximum within the bounds.
 
@@ -38,10 +34,12 @@ def warn_of_the_end(
     else:
         ended = [
             f"{name} = {math.exp(x):.3g} at its {side} bound"
-            for name, x, limit in zip(names, theta, limits, strict=True)
-            for side, bound in zip(("lower", "upper"), limit, strict=True)
-            if abs(x - bound) < _TOUCHING < limit[1] - limit[0]
-            and not _is_usual(name, side, names)
+            for name, x, *limits in zip(
+                space.names, theta, space.low, space.high, strict=True
+            )
+            for side, bound in zip(("lower", "upper"), limits, strict=True)
+            if abs(x - bound) < _TOUCHING < limits[1] - limits[0]
+            and not _is_usual(name, side, space.names)
         ]
         if not ended:
             return
@@ -54,14 +52,13 @@ def warn_of_the_end(
     )
 
 
-def warn_of_a_constant(variance: float, log_noise: float | None) -> None:
+def warn_of_a_constant(variance: float, noise: float | None) -> None:
     """Warn if the learned process hardly varies, compared to the noise if there is one.
 
     Values of f are compared to 1 otherwise: they are log odds or logarithms of rates.
     """
     compared, share = "", _NEGLIGIBLE_VALUES
-    if log_noise is not None:
-        noise = math.exp(log_noise)
+    if noise is not None:
         compared, share = f", that of the noise {noise:.3g}", _NEGLIGIBLE_SHARE * noise
     if not variance < share:
         return

@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
     Rows,
@@ -29,20 +29,20 @@ from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.sharded import column_of, is_dask, lazily
 from randkern.data.target_statistics import MAX_PROCESS_TARGET
-from randkern.data.training_data import ArrayRows
+from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
-from randkern.models._feature_model import check_same_device, predict_by_features
-from randkern.models._gp_inference import regression_inference
-from randkern.models._gp_laplace import Likelihood
+from randkern.models._feature_model import check_same_device
+from randkern.models._gp_evidence import Normal
+from randkern.models._gp_laplace import likelihood_of
+from randkern.models._gp_likelihood import Likelihood, Posterior
 from randkern.models._gp_model import (
     GaussianProcess,
     add_mean_function,
-    conditioned_paths,
     noise_of_new_rows,
-    omitted_paths,
     units_of,
 )
-from randkern.models._gp_neighbors import check_neighbors
+from randkern.models._gp_neighbors import Nearest, check_neighbors
+from randkern.models._gp_paths import Draws, posterior_paths
 from randkern.models._targets import Numbers, RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
@@ -356,7 +356,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self._draw(*sample, stream, kernel)
         rows = self._numbered(rows)
         self.intercept_ = 0.0
-        self._inference = regression_inference(self, rows, stream)
+        self._likelihood = self._likelihood_of(rows, stream)
         self._infer(rows, sample, stream, limit, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
@@ -364,30 +364,45 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         report.end()
         return self
 
+    def _likelihood_of(self, rows: TrainingData, stream: Stream) -> Likelihood:
+        """Return the likelihood of rows in units of the fit, with the first noise."""
+        noise, precisions = float(self.noise), self.weights == "precision"
+        if self.n_neighbors is not None:
+            k = int(self.n_neighbors)
+            return Nearest(noise, precisions, k, stream.child("neighbors"))
+        if self.likelihood == "gaussian":
+            return Normal(noise, precisions)
+        return likelihood_of(
+            self.likelihood,
+            rows,
+            noise,
+            counted=not precisions,
+            normalized=self.normalize_y,
+        )
+
     def _set_coefficients(self) -> None:
         """Set the attributes with the mean of the posterior."""
-        if not self._posterior.is_joint:
+        posterior = self._posterior
+        if not isinstance(posterior, Posterior):
             return
-        mean = self._posterior.mean
+        mean = posterior.of_functions[0].mean
+        triangle = posterior.basis.triangle
         if self.plan_ is not None:
             self.coef_ = mean if mean.ndim == 1 else self._as_coef(mean)
-        elif self._triangle is None:
+            return
+        self.X_fit_ = posterior.basis.X
+        if triangle is None:
             self.dual_coef_ = self._drop_single_target(mean)
         else:
             solve = ops_of(mean).algebra.triangular_solve
-            self.dual_coef_ = solve(self._triangle, mean, transposed=True)
-
-    @property
-    def _posterior(self) -> Any:
-        (posterior,) = self._posteriors
-        return posterior
+            self.dual_coef_ = solve(triangle, mean, transposed=True)
 
     @property
     def precision_factor_(self) -> np.ndarray:
         """Cholesky factor of the precision of the weights of features."""
-        posterior = next(iter(getattr(self, "_posteriors", [])), None)
-        if posterior is not None and self.plan_ is not None and posterior.is_gaussian:
-            return posterior.factor
+        likelihood = getattr(self, "_likelihood", None)
+        if isinstance(likelihood, Normal) and self.plan_ is not None:
+            return self._posterior.of_functions[0].factor
         raise AttributeError("only fits on features have a precision_factor_.")
 
     # -- prediction -----------------------------------------------------------
@@ -426,15 +441,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_is_fitted(self)
         if is_dask(X) and return_std:
             return self._lazy_mean_and_std(X, include_noise)
-        likelihood = self._inference.likelihood
-        if likelihood is not None:
+        if not isinstance(self._likelihood, Normal):
             if np.ndim(include_noise):
-                self._gaussian("an array of include_noise")
+                self._check_gaussian("an array of include_noise")
             if return_cov:
-                self._gaussian("return_cov")
-            moments_of = partial(
-                self._likelihood_moments, likelihood, return_std, include_noise
-            )
+                self._check_gaussian("return_cov")
+            moments_of = partial(self._target_moments, return_std, include_noise)
             return self._mapped(self.predict, X, moments_of, None, self._model_weights)
         if return_cov:
             self._joint("return_cov")
@@ -443,10 +455,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         noise = noise_of_new_rows(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
-            means, variances = self._moments(rows)
+            means, variances = self._posterior.moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
             # Nearest rows are searched for once.
-            is_joint = self._posterior.is_joint
+            is_joint = isinstance(self._posterior, Posterior)
             values = self._values_of(rows) if is_joint else self._in_units(means)
             return values, self._with_units(deviation, 1)
 
@@ -458,7 +470,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 "an array."
             )
         X = validate_rows(self, X, reset=False)
-        covariance = self._covariance(X)
+        covariance = self._joint("return_cov").covariance(X)
         ops_of(X).algebra.add_to_diagonal(covariance, noise)
         return self._values_of(X), self._with_units(covariance, 2)
 
@@ -477,20 +489,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         numbers = list(range(2 * k))
         return column_of(columns, numbers[:k]), column_of(columns, numbers[k:])
 
-    def _gaussian(self, what: str) -> Any:
-        """Return the posterior of a Gaussian likelihood; raise for any other."""
+    def _check_gaussian(self, what: str) -> None:
+        """Raise unless the likelihood is Gaussian."""
         check_is_fitted(self)
-        if not self._posterior.is_gaussian:
+        if not isinstance(self._likelihood, Normal):
             raise ValueError(
                 f"{what} needs likelihood='gaussian', got {self.likelihood!r}."
             )
-        return self._posterior
 
-    def _likelihood_moments(
-        self, likelihood: Likelihood, return_std: bool, include_noise: bool, X: Rows
-    ) -> Any:
+    def _target_moments(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
-        means, variances = self._moments(X)
+        likelihood: Any = self._likelihood
+        means, variances = self._posterior.moments(X)
         mean, variance = likelihood.moments(means[:, 0], variances[:, 0], include_noise)
         like = ops_of(mean).float64_like
         mean = self._with_units(mean, 1) + like(self._target_mean, mean)[0]
@@ -504,10 +514,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
-    def _joint(self, what: str) -> Any:
+    def _joint(self, what: str) -> Posterior:
         """Return the posterior of f at several rows; raise if there is none."""
-        posterior = self._gaussian(what)
-        if not posterior.is_joint:
+        self._check_gaussian(what)
+        posterior = self._posterior
+        if not isinstance(posterior, Posterior):
             raise ValueError(
                 f"{what} needs the joint distribution of several rows, but "
                 f"n_neighbors={self.n_neighbors} has that of single rows; use "
@@ -521,8 +532,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return values if self._n_outputs is not None else values[:, 0]
 
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
-        if not self._posterior.is_joint:
-            return self._in_units(self._moments(X)[0])
+        if not isinstance(self._posterior, Posterior):
+            return self._in_units(self._posterior.moments(X)[0])
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
@@ -530,20 +541,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
         return out * like(self._target_scale, out) + like(self._target_mean, out)
-
-    def _covariance(self, X: Rows) -> np.ndarray:
-        """Return the covariance of f at all rows, in units of the fit."""
-        posterior = self._joint("the covariance")
-        check_same_device(X, posterior.factor)
-        X = ops_of(X).as_float64(X)
-        Z = self._basis.values(X)
-        half = posterior.half(Z)
-        covariance = half.T @ half
-        if self.plan_ is None:
-            return self.kernel_._gram(X, None) - covariance
-        if self._has_landmarks:
-            return covariance + self.kernel_._gram(X, None) - Z @ Z.T
-        return covariance
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
@@ -562,14 +559,14 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
         check_count("n_samples", n_samples)
-        self._joint("sample_y")
+        posterior = self._joint("sample_y")
         if self.plan_ is not None:
             return self.sample_paths(n_samples, random_state)(X)
         X = validate_rows(self, X, reset=False)
         ops = ops_of(X)
         generator = root_stream(random_state).child("sample_y").generator()
         values, vectors = ops.algebra.symmetric_eigenpairs(
-            ops.contiguous(self._covariance(X))
+            ops.contiguous(posterior.covariance(X))
         )
         columns = (X.shape[0], len(self._target_mean) * n_samples)
         right = ops.float64_like(generator.normal(size=columns), X)
@@ -616,31 +613,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         check_count("n_paths", n_paths)
         posterior = self._joint("sample_paths")
-        generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
-        if self.plan_ is None:
-            paths = conditioned_paths(
-                self.kernel_, self.X_fit_, posterior, columns, generator, random_state
-            )
-            return partial(self._path_values, paths)
-        factor, parts = posterior.factor, []
-        ops = ops_of(factor)
-        drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
-        weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
-        if self._has_landmarks:
-            prior, prior_weights = omitted_paths(
-                self.kernel_, self._plan, columns, random_state
-            )
-            weights, parts = weights - prior_weights, [prior]
-        parts.append(partial(predict_by_features, self._plan, weights))
-        return partial(self._path_values, parts)
+        paths = posterior_paths(posterior, columns, random_state)
+        return partial(self._path_values, paths)
 
-    def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
-        """Return values of draws, the sums of functions, with the posterior mean."""
+    def _path_values(self, paths: Draws, X: Any) -> np.ndarray:
+        """Return values of draws of f less its mean, with the mean, at rows."""
         X = validate_rows(self, X, reset=False)
-        check_same_device(X, self._joint("sample_paths").factor)
-        rows = ops_of(X).as_float64(X)
-        return self._about_the_mean(X, sum(part(rows) for part in parts))
+        check_same_device(X, self._model_weights)
+        return self._about_the_mean(X, paths(ops_of(X).as_float64(X)))
 
     def _about_the_mean(self, X: Rows, draws: np.ndarray) -> np.ndarray:
         """Return draws (n, n_targets·m) in units of the targets, plus the mean."""
@@ -684,22 +665,17 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         >>> bool(abs(after.predict([[4.0]])[0]) < 0.1)
         True
         """
-        posterior = self._gaussian("condition_on")
+        self._check_gaussian("condition_on")
         check_neighbors(self, X)
         X = validate_rows(self, X, reset=False)
-        if posterior.is_joint:  # others take arrays alone
-            check_same_device(X, posterior.factor)
+        if isinstance(self._posterior, Posterior):  # others take arrays alone
+            check_same_device(X, self._model_weights)
         check_has_targets(self, y)
         reader = Numbers(self._n_outputs)
         Y, weight = reader.columns(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         out = copy(self)
-        precisions = self.weights == "precision"
-        updated = posterior.updated(self._basis, rows, self.noise_, precisions)
-        if self.plan_ is None and posterior.is_joint:
-            concatenate = ops_of(rows.X).concatenate
-            out.X_fit_ = concatenate([self.X_fit_, rows.X])
-        out._posteriors = [updated]
+        out._posterior = self._posterior.updated(rows, self._likelihood)
         out._set_coefficients()
         return out

@@ -16,9 +16,9 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
 from randkern.kernels import Kernel
-from randkern.models._gp_inference import Laplace, LaplaceOfClasses
 from randkern.models._gp_laplace import (
     Bernoulli,
+    Softmax,
     mean_probability,
     mean_softmax,
 )
@@ -188,14 +188,14 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         stream = root_stream(self.random_state)
         data = self._read_rows(X, y, sample_weight, stream)
         rows, sample = data.rows, data.sample
-        self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*sample, stream)
         rows = self._numbered(rows)
         limit = self._memory_for(rows)
-        self._inference = (
-            LaplaceOfClasses() if self._is_softmax else Laplace(Bernoulli())
-        )
+        is_softmax = self.multi_class == "softmax" and self._many_targets
+        self._likelihood = Softmax() if is_softmax else Bernoulli()
         self._infer(rows, sample, stream, limit, report)
+        if self.plan_ is None:
+            self.X_fit_ = self._posterior.basis.X
         report.end()
         return self
 
@@ -212,16 +212,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """
         check_is_fitted(self)
         width = len(self.classes_)
-        like = self._posteriors[0].mean
+        like = self._posterior.of_functions[0].mean
         return self._mapped(self.predict_proba, X, self._probabilities, width, like)
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
-        return self._mean_probabilities(*self._moments(X))
+        return self._mean_probabilities(*self._posterior.moments(X))
 
     def _mean_probabilities(self, means: Any, variances: Any) -> Any:
         """Return probabilities given means and variances of every f, (n, k)."""
-        if self._is_softmax:
+        if isinstance(self._likelihood, Softmax):
             return mean_softmax(means, variances)
         ops = ops_of(means)
         columns = zip(means.T, variances.T, strict=True)

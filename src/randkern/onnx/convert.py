@@ -29,7 +29,6 @@ from randkern.models import (
     LocalClassifier,
     LocalRegressor,
 )
-from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
@@ -418,21 +417,22 @@ def _cell_probabilities(model: LocalClassifier, cell: int, X: Traced) -> Any:
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
     """Return the means of every f of a Gaussian process, (n, k), and variances."""
     check_numbers(model)
+    basis = model._posterior.basis
     if model.plan_ is not None:
         Z = features(model.plan_, X)
     else:
         Z = gram(model.kernel_, X, model.X_fit_)
-        if model._triangle is not None:
-            Z = solved(Z, model._triangle)
+        if basis.triangle is not None:
+            Z = solved(Z, basis.triangle)
     means, variances = [], []
-    for posterior in model._posteriors:
+    for posterior in model._posterior.of_functions:
         arrays = {
             field.name: on_host(getattr(posterior, field.name))
             for field in fields(posterior)
             if np.ndim(getattr(posterior, field.name))
         }
         mean, variance = replace(posterior, **arrays).moments(cast(Any, Z))
-        variance = variance + model._basis.omitted_variance(X, Z)
+        variance = variance + basis.omitted_variance(X, Z)
         means.append(mean if mean.ndim == 2 else mean[:, None])
         variances.append(variance[:, None])
     return _XP.concat(means, axis=1), _XP.concat(variances, axis=1)
@@ -455,8 +455,7 @@ def _process_values(
     if is_gaussian:
         values = _values(model, X)
     else:
-        assert isinstance(model._inference, Laplace)
-        likelihood = model._inference.likelihood
+        likelihood: Any = model._likelihood
         mean, variance = likelihood.moments(means[:, 0], variances[:, 0], False)
         variances = variance[:, None]
         values = mean[:, None] * scale + np.array(model._target_mean)

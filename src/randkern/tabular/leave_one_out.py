@@ -66,10 +66,7 @@ def is_noisy(loss: Loss) -> bool:
 
 
 def thread_operations(rows: int) -> float:
-    """Return what decides about threads: with up to 1,500 rows one is the fastest.
-
-    Two threads took 1.5 to 3 times as long there, and 0.8 times with 2,500 rows.
-    """
+    """Return what decides about threads: with up to 1,500 rows one is the fastest."""
     return rows**3 / 4
 
 
