@@ -51,6 +51,7 @@ def assert_close(got, expected, share):
 #: Where samples of at most 500 rows are taken to the host: rows that a fit leaves out,
 #: and those on which the error of its features is estimated.
 SAMPLES = (
+    "randkern.models._feature_model",
     "randkern.models.left_out",
     "randkern.models.calibration",
 )
