@@ -19,7 +19,6 @@ import randkern as rk
 from randkern import cli
 from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.learning_curve import scores_by_rows
-from randkern.reporting.scores import Evaluation
 from randkern.tabular.members import Member
 from randkern.tabular.model import TabularModel
 
@@ -56,23 +55,6 @@ def names(folder):
 
 def fail(*_, **__):
     raise KeyError("lost")
-
-
-def test_a_model_far_behind_another_says_so():
-    X, y = numbers()
-    model = EvaluatedModel(
-        None,
-        (X, y),
-        (X, y),
-        Evaluation(y, {"rmse": 1.0}, 0.05),
-        {
-            "mean": Evaluation(y, {"rmse": 2.0}, 0.05),
-            "boosted trees": Evaluation(y, {"rmse": 0.6}, 0.05),
-        },
-    )
-    assert "trees is 0.600, far below the 1.000 of this model" in model.verdict
-    model.others["boosted trees"].scores["rmse"] = 0.75
-    assert model.verdict is None
 
 
 def test_a_file_in_place_of_the_folder_is_named(fit, tmp_path):

@@ -163,8 +163,12 @@ def test_progress_counts_every_step_once():
         progress=lambda *args: calls.append(args),
     )
     done = [call[0] for call in calls]
-    assert done == list(range(7))
-    assert {call[1] for call in calls} == {6}
+    assert done == sorted(done) and {*done} == {*range(8)}
+    assert {call[1] for call in calls} == {7}
+    assert calls[0][2] == "encoding columns"  # before any work
+    assert "gaussian: choosing hyperparameters, setting 2" in [
+        call[2] for call in calls
+    ]
 
 
 @pytest.mark.nightly

@@ -36,14 +36,14 @@ def synthetic_records(kernels=KERNELS[:3], sizes=SIZES, exact=True, seeds=3):
     return records
 
 
-def test_points_are_means_and_bars_standard_deviations():
-    records = [
-        {"kernel": "gaussian", "n_components": 10, "test_error": error}
-        for error in (0.1, 0.3)
-    ]
+def test_points_are_means_and_bars_standard_errors():
+    """Errors of a mean over seeds, and of test rows, add in squares."""
+    record = {"kernel": "gaussian", "n_components": 10, "standard_error": 0.075}
+    records = [record | {"test_error": error} for error in (0.1, 0.3)]
     line, _, (bars,) = plot_compare(records).axes[0].containers[0].lines
     assert line.get_ydata() == pytest.approx([0.2])
-    assert bars.get_segments()[0][:, 1] == pytest.approx([0.1, 0.3])
+    error = np.hypot(0.1, 0.075)
+    assert bars.get_segments()[0][:, 1] == pytest.approx([0.2 - error, 0.2 + error])
 
 
 def test_only_the_last_of_many_curves_points_have_bars():
@@ -51,8 +51,12 @@ def test_only_the_last_of_many_curves_points_have_bars():
         axes = plot_compare(synthetic_records(kernels)).axes[0]
         for container in axes.containers:
             _, _, (bars,) = container.lines
-            spans = [np.ptp(segment[:, 1]) > 0 for segment in bars.get_segments()]
-            assert spans[-1] and all(spans[:-1]) == (len(kernels) == 3)
+            lengths = [
+                np.ptp(segment[:, 1]) for segment in bars.get_segments() if len(segment)
+            ]
+            assert sum(length > 0 for length in lengths) == (
+                len(SIZES) if len(kernels) == 3 else 1
+            )
 
 
 def test_numbers_along_axes_have_separated_thousands():
@@ -91,6 +95,21 @@ def test_kernels_differ_without_colour():
     assert len({curve.get_marker() for curve in curves}) == len(KERNELS)
     patterns = {str(curve._dash_pattern) for curve in curves}
     assert len(patterns) == len(KERNELS)
+
+
+def test_landmarks_have_the_colour_of_their_kernel_and_hollow_points():
+    records = synthetic_records(["gaussian", "laplacian"])
+    records += [
+        record | {"kernel": f"{record['kernel']}, landmarks"}
+        for record in records
+        if record["n_components"]
+    ]
+    axes = plot_compare(records).axes[0]
+    curves = [container.lines[0] for container in axes.containers]
+    assert axes.get_yscale() == "log"
+    for curve, landmarks in zip(curves[:2], curves[2:], strict=True):
+        assert curve.get_color() == landmarks.get_color()
+        assert landmarks.get_markerfacecolor() == "none"
 
 
 def test_axes_say_what_they_show():

@@ -1,6 +1,7 @@
 """Reports: what their figures, tables and code say."""
 
 import re
+import time
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -180,13 +181,14 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
 def deadline_that(allows):
     deadline = Deadline()
     deadline.allows = allows
+    deadline.plans = lambda _: False
     return deadline
 
 
 def test_what_is_late_is_left_out_of_a_report(regression):
     X, y = regression.train
     late = deadline_that(lambda _: False)
-    assert [*baselines(X, y, "regression", deadline=late)] == ["mean"]
+    assert [*baselines(X, y, "regression", time_limit=1e-3)] == ["mean"]
     _ = regression.model.feature_importances_
     # Figures of known predictions are drawn even then.
     figures = panels(regression, "y", late)
@@ -213,6 +215,64 @@ def test_what_is_late_is_left_out_of_a_report(regression):
     assert headings[0] == "Which columns matter"
     assert headings[-1] == "How predictions depend on columns"
     assert unknown.record()["importances"] is None
+
+
+def test_what_the_limit_leaves_room_for_does_not_depend_on_the_clock(regression):
+    """A busy machine takes longer than planned, and the page is still whole."""
+    over = Deadline(60.0, began=time.perf_counter() - 100.0)
+    model = copy(regression.model)
+    model._importances = None
+    figures = panels(replace(regression, model=model), "y", over)
+    assert [panel.heading for panel in figures[-3:]] == [
+        "Which columns matter",
+        "What more rows would bring",
+        "How predictions depend on columns",
+    ]
+    assert not any(panel.is_late for panel in figures)
+
+
+def verdict_of(own, **others):
+    y = np.zeros(100)
+    named = {
+        name: Evaluation(y, {"rmse": value}, 0.1) for name, value in others.items()
+    }
+    own = Evaluation(y, {"rmse": own}, 0.1)
+    return EvaluatedModel(None, (y, y), (y, y), own, named)
+
+
+@pytest.mark.parametrize(
+    "own, others, verdict",
+    [
+        (2.0, {"mean": 2.1}, "this model is no better than the mean on held-out rows"),
+        (1.0, {"mean": 2.0}, "this model errs less than the mean: root mean squared"),
+        (1.0, {"mean": 2.0, TREES: 0.8}, "boosted trees err less than this model: "),
+        (1.0, {"mean": 2.0, TREES: 0.95}, "this model and boosted trees err about "),
+        (1.0, {"mean": 2.0, TREES: 1.2}, "this model errs less than boosted trees: "),
+    ],
+)
+def test_a_sentence_compares_the_model_with_the_best_of_others(own, others, verdict):
+    evaluated = verdict_of(own, **others)
+    assert evaluated.verdict.startswith(verdict)
+    assert f"{own:.2f} ± 0.10" in evaluated.verdict
+    assert evaluated.is_useless == ("no better" in verdict)
+
+
+def test_a_useless_model_and_a_fit_that_was_cut_have_banners(regression):
+    X, y = regression.train
+    scores = {**regression.evaluation.scores, "rmse": 99.0}
+    useless = replace(
+        regression, evaluation=replace(regression.evaluation, scores=scores)
+    )
+    model = copy(regression.model)
+    model.fit_report_ = {**model.fit_report_, "cut": ["the search"]}
+    for evaluated, text in (
+        (useless, "no better than the mean"),
+        (replace(regression, model=model), "The time limit ended the search early"),
+    ):
+        page = page_of(evaluated)[1]
+        banner = re.search(r'<p class="warning">([^<]*)', page)[1]
+        assert text in banner
+        assert page.index(banner) < page.index("How good is it?")
 
 
 def test_prices_have_thousands_and_the_digits_of_their_error(regression):

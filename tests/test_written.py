@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
+import randkern as rk
 from randkern.datasets import TableFormat, load_dataset, read_table
 from randkern.exceptions import DataFileError
 
@@ -417,3 +419,33 @@ def test_skewed_targets_are_advised_to_use_a_logarithm():
     assert any("--log-target" in warning for warning in skewed.warnings)
     plain = summarise(rows, 5 + rows["a"].to_numpy(), "regression")
     assert not any("--log-target" in warning for warning in plain.warnings)
+
+
+@pytest.mark.parametrize(
+    "last, is_warned",
+    [
+        (("Total", 66, 10.0, 1.0), True),
+        (("x9", 66, 10.0, 1.0), True),
+        (("x9", 12, 1.5, 1.0), False),
+    ],
+)
+def test_a_row_of_totals_is_named(tmp_path, last, is_warned):
+    rows = [(f"x{i}", i, 2.5 if i == 11 else 0.75, float(i % 3)) for i in range(1, 12)]
+    frame = pandas.DataFrame([*rows, last], columns=["key", "n", "weight", "y"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load_dataset(tmp_path / "rows.csv", target="y", task="regression")
+    assert any("the last row" in str(item.message) for item in caught) == is_warned
+
+
+def test_a_column_that_the_fit_lacked_is_ignored_in_python_too():
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"])
+    model = rk.TabularRegressor(time_limit=1, random_state=0).fit(X, X["a"])
+    more = X.assign(id=range(40))[["id", "a", "b"]]
+    with pytest.warns(UserWarning, match="ignored columns of X .* not fitted to: 'id'"):
+        found = model.predict(more)
+    np.testing.assert_array_equal(found, model.predict(X))
+    with pytest.raises(ValueError, match="missing"):
+        model.predict(more[["id", "a"]])

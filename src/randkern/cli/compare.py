@@ -24,6 +24,7 @@ _COSTS = ("fit s", "test s", "MB")
 _OTHERS = [METRICS[name] for name in ("error", "logloss", "auc", "nrmse")]
 
 
+@options.reads_files(without=["text"])
 def command(
     file: options.File = None,
     data: options.Data = None,
@@ -33,19 +34,8 @@ def command(
     test: options.Test = None,
     groups: options.Groups = None,
     time: options.Time = None,
-    categorical: options.Categorical = None,
-    numeric: options.Numeric = None,
-    drop: options.Drop = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
-    dayfirst: options.DayFirst = None,
-    strip: options.Strip = False,
-    date_format: options.DateFormat = None,
-    sep: options.Sep = None,
-    header: options.Header = "0",
-    skiprows: options.SkipRows = 0,
-    encoding: options.Encoding = None,
-    na_values: options.NaValues = None,
+    *,
+    form: Any,
     kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(metavar="N,N,...", help="Numbers of random features.")
@@ -96,21 +86,6 @@ def command(
         n_seeds=seeds,
         memory_limit=options.parse_bytes(memory_limit),
         metric=metric,
-    )
-    form = options.table_format(
-        categorical=categorical,
-        numeric=numeric,
-        drop=drop,
-        decimal=decimal,
-        thousands=thousands,
-        dayfirst=dayfirst,
-        strip=strip,
-        date_format=date_format,
-        sep=sep,
-        header=header,
-        skiprows=skiprows,
-        encoding=encoding,
-        na_values=na_values,
     )
     name = options.table_of(file, data)
     console = output()

@@ -44,6 +44,7 @@ _WRITING_SECONDS = 0.3
 _SPACE_SHARE = 4
 
 
+@options.reads_files()
 def command(
     data: Annotated[
         str,
@@ -66,20 +67,8 @@ def command(
     ] = None,
     groups: options.Groups = None,
     time: options.Time = None,
-    categorical: options.Categorical = None,
-    numeric: options.Numeric = None,
-    text: options.Text = None,
-    drop: options.Drop = None,
-    decimal: options.Decimal = ".",
-    thousands: options.Thousands = None,
-    dayfirst: options.DayFirst = None,
-    strip: options.Strip = False,
-    date_format: options.DateFormat = None,
-    sep: options.Sep = None,
-    header: options.Header = "0",
-    skiprows: options.SkipRows = 0,
-    encoding: options.Encoding = None,
-    na_values: options.NaValues = None,
+    *,
+    form: Any,
     log_target: options.LogTarget = False,
     metric: options.ShownMetric = None,
     time_limit: TimeLimit = 60,
@@ -115,22 +104,6 @@ def command(
     refit = refit and test is None
     console = output()
     deadline = started(time_limit)
-    form = options.table_format(
-        categorical=categorical,
-        numeric=numeric,
-        drop=drop,
-        text=text,
-        decimal=decimal,
-        thousands=thousands,
-        dayfirst=dayfirst,
-        strip=strip,
-        date_format=date_format,
-        sep=sep,
-        header=header,
-        skiprows=skiprows,
-        encoding=encoding,
-        na_values=na_values,
-    )
     with phase(deadline, f"reading {data}"):
         table = load(
             data, target, task, None, test, form, groups, time, read_texts=True
@@ -182,7 +155,8 @@ class _Job:
 
 def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
-    from ..reporting import contents, panels
+    from ..reporting import baselines, contents, panels
+    from ..reporting.baseline_models import planned_seconds
     from ..study.measure import Measurement
     from ..tabular.html_summary import fitted_rows
 
@@ -190,7 +164,11 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     task = job.table.task
     arguments = job.arguments
     (X, _, y, _), known, _ = job.parts
-    seconds = deadline.seconds_of_fits(X, is_refitted=arguments["refit"])
+    limit = deadline.limit
+    planned = sum(planned_seconds(X, y, task, limit).values())
+    seconds = deadline.seconds_of_fits(
+        X, is_refitted=arguments["refit"], baselines=planned
+    )
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
         _fit(model, seconds[0], X, y, known, deadline, doing)
@@ -198,8 +176,10 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     files.write_model(model, fitted)  # whatever happens to the rest
     # A fit without a search takes no longer than one with it.
     deadline.reserved = min(seconds[1], measurement.seconds) + _WRITING_SECONDS
+    with phase(deadline, "fitting baselines"):
+        others = baselines(X, y, task, model.text_columns, limit)
     with phase(deadline, "scoring held-out rows"):
-        evaluated = _evaluated(job, measurement, deadline)
+        evaluated = _evaluated(job, measurement, others)
     _print_tables(console, evaluated, task, job.metric)
     target = arguments["target"]
     with phase(deadline, "importances and figures of the report"):
@@ -214,6 +194,7 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     if arguments["refit"]:
         fitted = _refit(model, job.table, job.splitting, deadline, seconds[1])
         files.write_model(model, fitted)
+        page["cut"] = list(dict.fromkeys([*page["cut"], *model.fit_report_["cut"]]))
         files.write_report(page, results)
     console.print(files.outcome, soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
@@ -433,22 +414,19 @@ def _refit(
     return fitted_rows(model) or f"fitted to all {len(y):,} rows"
 
 
-def _evaluated(job: _Job, fit: Any, deadline: "Deadline") -> Any:
-    """Evaluate a fitted model, and others for which there is time, on test rows."""
-    from ..reporting import EvaluatedModel, baselines, evaluate
+def _evaluated(job: _Job, fit: Any, others: dict[str, Any]) -> Any:
+    """Evaluate a fitted model, and others, on test rows."""
+    from ..reporting import EvaluatedModel, evaluate
 
     model = job.model
-    split, _, held_out = job.parts
-    X, X_test, y, y_test = split
-    texts, limit = model.text_columns, model.time_limit
-    others = baselines(X, y, job.table.task, texts, limit, deadline).items()
+    (X, X_test, y, y_test), _, held_out = job.parts
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return EvaluatedModel(
         model,
         (X, y),
         (X_test, y_test),
         scores(model),
-        {name: scores(other) for name, other in others},
+        {name: scores(other) for name, other in others.items()},
         fit.seconds,
         fit.peak_bytes,
         held_out.described,
@@ -478,12 +456,16 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
 
 
 def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
-    """Print what was tried and the scores; warn of a model that is of no use."""
-    console.print(_leaderboard(evaluated.model, task, metric))
+    """Print the verdict, the scores and what was tried; warn of a useless model."""
+    verdict = evaluated.verdict
+    if evaluated.is_useless:
+        warnings.warn(verdict, UserWarning, stacklevel=1)
+    elif verdict:
+        console.print(f"{verdict[0].upper()}{verdict[1:]}", soft_wrap=True)
     console.print(_scores(evaluated))
-    for warning in (evaluated.verdict, evaluated.coverage_warning):
-        if warning:
-            warnings.warn(warning, UserWarning, stacklevel=1)
+    console.print(_leaderboard(evaluated.model, task, metric))
+    if evaluated.coverage_warning:
+        warnings.warn(evaluated.coverage_warning, UserWarning, stacklevel=1)
 
 
 def _leaderboard(model: Any, task: str, metric: Any) -> Table:

@@ -1,7 +1,9 @@
 """Options that several commands share, and their parsers."""
 
 import csv
+import inspect
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -222,30 +224,68 @@ MemoryLimit = Annotated[
 ]
 
 
-def table_format(
-    *,
-    categorical: list[str] | None,
-    numeric: list[str] | None,
-    drop: list[str] | None,
-    header: str,
-    na_values: list[str] | None,
-    text: list[str] | None = None,
-    **others: Any,
-) -> "TableFormat":
+# The options that say how a file is read, with their defaults, as TableFormat has them.
+_FORMAT = {
+    "categorical": (Categorical, None),
+    "numeric": (Numeric, None),
+    "text": (Text, None),
+    "drop": (Drop, None),
+    "decimal": (Decimal, "."),
+    "thousands": (Thousands, None),
+    "dayfirst": (DayFirst, None),
+    "strip": (Strip, False),
+    "date_format": (DateFormat, None),
+    "sep": (Sep, None),
+    "header": (Header, "0"),
+    "skiprows": (SkipRows, 0),
+    "encoding": (Encoding, None),
+    "na_values": (NaValues, None),
+}
+
+
+def reads_files(*, without: Sequence[str] = ()) -> Callable[[Any], Any]:
+    """Give a command the options that say how a file is read, for its argument `form`.
+
+    Typer reads a signature, so it gets one with these options in place of `form`.
+    """
+    options = {
+        name: inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+        )
+        for name, (kind, default) in _FORMAT.items()
+        if name not in without
+    }
+
+    def decorated(command: Any) -> Any:
+        def expanded(*args: Any, **kwargs: Any) -> None:
+            values = {name: kwargs.pop(name) for name in options}
+            command(*args, form=_table_format(values), **kwargs)
+
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command).parameters.values():
+            is_form = parameter.name == "form"
+            parameters += options.values() if is_form else [parameter]
+        signature: Any = expanded
+        signature.__signature__ = inspect.Signature(parameters)
+        expanded.__annotations__ = {each.name: each.annotation for each in parameters}
+        expanded.__doc__ = command.__doc__
+        expanded.__module__ = command.__module__
+        return expanded
+
+    return decorated
+
+
+def _table_format(values: dict[str, Any]) -> "TableFormat":
     """Return how the options say to read a table."""
     from ..datasets import TableFormat
 
+    header = values["header"]
     if header != "none" and not header.isdecimal():
         raise ValueError(f"--header takes the number of a row or none, got {header!r}")
-    return TableFormat(
-        categorical=_names(categorical),
-        numeric=_names(numeric),
-        drop=_names(drop),
-        text=_names(text),
-        header=None if header == "none" else int(header),
-        na_values=_names(na_values),
-        **others,
-    )
+    values["header"] = None if header == "none" else int(header)
+    for name in ("categorical", "numeric", "text", "drop", "na_values"):
+        values[name] = _names(values.get(name))
+    return TableFormat(**values)
 
 
 def _names(values: list[str] | None) -> tuple[str, ...]:

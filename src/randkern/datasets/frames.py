@@ -36,6 +36,9 @@ _MAX_CLASSES = 100
 _FEW_CLASSES = 5
 _ROWS_PER_CLASS = 5
 _MAX_LEVELS = 20
+# What the last row of a spreadsheet may be called, and the rows of a smallest table.
+_TOTALS = {"total", "totals", "grand total", "sum", "subtotal"}
+_MIN_ROWS_OF_TOTAL = 4
 
 
 def dataset_from_frame(
@@ -76,6 +79,7 @@ def dataset_from_frame(
     inferred = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, inferred, column, source, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
+    _warn_of_totals(frame, X, source)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
     for name_of_column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
         check_not_infinite(name_of_column, X[name_of_column].to_numpy())
@@ -258,6 +262,30 @@ def _warn_of_spaces(columns: list[str]) -> None:
         warn(
             f"names of columns with spaces around them: {', '.join(padded)}; --strip "
             "(in Python TableFormat(strip=True)) removes the spaces",
+            UserWarning,
+        )
+
+
+def _warn_of_totals(frame: "pd.DataFrame", X: "pd.DataFrame", source: str) -> None:
+    """Warn if the last row seems to be the sum of the others."""
+    if len(X) < _MIN_ROWS_OF_TOTAL:
+        return
+    named = [
+        str(value)
+        for name, value in frame.iloc[-1].items()
+        if str(value).strip().casefold() in _TOTALS
+        and not (frame[name].iloc[:-1] == value).any()
+    ]
+    numbers = X.select_dtypes("number")
+    others, last = numbers.iloc[:-1], numbers.iloc[-1]
+    sums = others.sum()
+    # A sum that is not larger than one of its terms may be one by chance.
+    is_sum = np.isclose(sums, last) & (sums.abs() > others.abs().max())
+    if named or (len(sums) and 2 * is_sum.sum() > len(sums)):
+        what = f"is called {named[0]!r}" if named else "is the sum of the others"
+        warn(
+            f"{source}: the last row {what}; remove it, or it is fitted like the "
+            "others",
             UserWarning,
         )
 

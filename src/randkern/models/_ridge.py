@@ -26,6 +26,7 @@ from randkern.data.columns import split_target
 from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS, FeatureModel, feature_sums
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.component_search import finds_components
 from randkern.models.dual import fit_dual
 from randkern.models.iterative_ridge import system_of
 from randkern.models.left_out import (
@@ -277,6 +278,7 @@ class KernelRidge(RidgeModel):
         super()._validate_params()
 
     @all_or_nothing
+    @finds_components
     @with_callbacks
     def fit(
         self,

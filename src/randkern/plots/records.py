@@ -4,7 +4,7 @@ The figures are :class:`matplotlib.figure.Figure` objects created directly, not
 through pyplot: nothing is shown, no backend is chosen, no global state changes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ _STYLES = (
 _MIN_TICK_DISTANCE = 0.18
 # So many curves have bars at all their points.
 _MAX_BARRED = 3
-# Errors that differ by more than this factor have a logarithmic axis.
+# Errors that differ by more than this factor are labelled at 1, 2 and 5 per decade.
 _DECADES = 8
 # Symbols of hyperparameters on axes.
 SYMBOLS = {"lengthscale": "ℓ", "bias": "ν"}
@@ -51,10 +51,10 @@ def plot_compare(
 ) -> "Figure":
     """Plot test error against the number of features, one curve per kernel.
 
-    A point is the mean over seeds, its bar the standard deviation, and the pale bar
-    behind it the standard error of the test rows, if records have it; of more than
-    three curves, only the last points have bars. The exact kernel is a horizontal line
-    without markers, in the same colour and dashes.
+    A point is the mean over seeds, its bar one standard error, from the seeds and, if
+    records have it, from the number of test rows; of more than three curves, only the
+    last points have bars. Landmarks are a pale, dotted curve in the colour of their
+    kernel, and the exact kernel is a level line. Errors have a logarithmic axis.
 
     `records` have the keys ``kernel``, ``n_components`` (None for exact) and the
     `score` to plot; those in which it is None are left out. `dataset` is the title,
@@ -72,9 +72,14 @@ def plot_compare(
     axes = figure.add_subplot()
     kernels = list(dict.fromkeys(record["kernel"] for record in records))
     sizes = sorted({r["n_components"] for r in records if r["n_components"]})
+    families = list(dict.fromkeys(map(_family, kernels)))
     for position, kernel in enumerate(kernels):
         own = [record for record in records if record["kernel"] == kernel]
-        _draw_kernel(axes, own, score, kernel, position, len(kernels))
+        style = _STYLES[families.index(_family(kernel)) % len(_STYLES)]
+        # Bars at the same number of features are drawn side by side, 3 % apart.
+        shift = 1.03 ** (position - (len(kernels) - 1) / 2)
+        barred = slice(-1, None) if len(kernels) > _MAX_BARRED else slice(None)
+        _draw_kernel(axes, own, score, style, shift, barred)
     if baseline is not None and baseline.get(score) is not None:
         style = {"color": "0.6", "lw": 1.0, "zorder": 0}
         axes.axhline(baseline[score], label="linear model", **style)
@@ -91,25 +96,37 @@ def plot_compare(
     handles, labels = axes.get_legend_handles_labels()
     if any(record["n_components"] is None for record in records):
         handles.append(Line2D([], [], color="0.4", lw=1.0))
-        labels.append("level lines:\nexact kernels")
-    if score == "test_error" and any("standard_error" in r for r in records):
-        handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
-        labels.append("pale: test rows\nthin: seeds")
-    _legend(figure, handles, labels)
+        labels.append("level line: the exact\nkernel of this colour")
+    if any(container.has_yerr for container in axes.containers):
+        handles.append(Line2D([], [], color="0.4", marker="|", ms=14, ls=""))
+        labels.append("bar: ± one standard error")
+    # Beside the axes, where it covers nothing.
+    figure.legend(
+        handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
+    )
     return figure
 
 
-def _scale_errors(axes: "Axes", values: Sequence[float], score: str) -> None:
-    """Give errors of several sizes a logarithmic axis, and others one from 0 on."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+def _family(kernel: str) -> str:
+    """Return the name of a kernel, whatever its features."""
+    return kernel.partition(",")[0]
 
-    least = min(values)
-    if score == "test_error" and least > 0 and max(values) > _DECADES * least:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    elif least >= 0:
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+
+def _scale_errors(axes: "Axes", values: Sequence[float], score: str) -> None:
+    """Give errors a logarithmic axis, and scores that may be negative a linear one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    least, most = min(values), max(values)
+    if score != "test_error" or least <= 0:
+        if least >= 0:
+            axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        return
+    axes.set_yscale("log")
+    wide = LogLocator(subs=(1, 2, 5))
+    narrow = MaxNLocator(6, steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_locator(wide if most > _DECADES * least else narrow)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(lambda error, _: f"{error:g}")
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
@@ -139,48 +156,48 @@ def _draw_kernel(
     axes: "Axes",
     records: Sequence[Mapping[str, Any]],
     score: str,
-    kernel: str,
-    position: int,
-    n_kernels: int,
+    style: tuple[str, str, Any],
+    shift: float,
+    barred: slice,
 ) -> None:
     """Draw one kernel's curve with error bars, and the line of the exact kernel."""
-    colour, marker, dashes = _STYLES[position % len(_STYLES)]
+    colour, marker, dashes = style
+    kernel = records[0]["kernel"]
+    has_landmarks = kernel != _family(kernel)
     groups: dict[int | None, list[Mapping[str, Any]]] = {}
     for record in records:
         groups.setdefault(record["n_components"], []).append(record)
     for record in groups.pop(None, []):
-        level = record[score]
-        axes.axhline(level, color=colour, linestyle=dashes, lw=1.0, zorder=1)
-    # Bars at the same number of features are drawn side by side, 3 % apart.
-    shift = 1.03 ** (position - (n_kernels - 1) / 2)
-    sizes = np.array(sorted(filter(None, groups)), dtype=float) * shift
-    seeds = [groups[size] for size in sorted(filter(None, groups))]
+        axes.axhline(record[score], color=colour, linestyle=dashes, lw=1.0, zorder=1)
+    numbers = sorted(filter(None, groups))
+    seeds = [groups[size] for size in numbers]
     errors = [[record[score] for record in own] for own in seeds]
-    means = np.array([np.mean(own) for own in errors])
     # Bars of many curves would hide each other.
-    barred = slice(-1, None) if n_kernels > _MAX_BARRED else slice(None)
-    has_error = score == "test_error"  # whose standard error is known
-    if seeds and has_error and all("standard_error" in record for record in records):
-        of_rows = [np.mean([r["standard_error"] for r in own]) for own in seeds]
-        low = np.subtract(means, of_rows)[barred]
-        high = np.add(means, of_rows)[barred]
-        style = {"color": colour, "alpha": 0.25, "lw": 4.5, "zorder": 1}
-        axes.vlines(sizes[barred], low, high, **style)
-    deviations = np.zeros(len(errors))
-    deviations[barred] = [np.std(own) for own in errors[barred]]
+    bars = np.full(len(seeds), np.nan)
+    bars[barred] = [_standard_error(own, score) for own in seeds[barred]]
     axes.errorbar(
-        sizes,
-        means,
-        yerr=deviations,
+        np.array(numbers, dtype=float) * shift,
+        [np.mean(own) for own in errors],
+        yerr=bars,
         label=kernel,
         color=colour,
         marker=marker,
-        linestyle=dashes,
+        markerfacecolor="none" if has_landmarks else colour,
+        linestyle=":" if has_landmarks else dashes,
         lw=1.6,
         ms=5.5,
         capsize=2.5,
         elinewidth=1.0,
     )
+
+
+def _standard_error(records: Sequence[Mapping[str, Any]], score: str) -> float:
+    """Return the standard error of a mean over seeds, and of that of test rows."""
+    values = [record[score] for record in records]
+    variance = np.var(values) / max(len(values) - 1, 1)
+    if score == "test_error":
+        variance += np.mean([r.get("standard_error", 0.0) for r in records]) ** 2
+    return float(np.sqrt(variance))
 
 
 def _format_frame(axes: "Axes", percent: bool) -> None:
@@ -202,10 +219,3 @@ def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
         if np.log10(ticks[-1] / size) >= distance:
             ticks.append(size)
     return ticks[::-1]
-
-
-def _legend(figure: "Figure", handles: Iterable[Any], labels: Iterable[str]) -> None:
-    """Put the legend beside the axes, where it covers nothing."""
-    figure.legend(
-        handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
-    )

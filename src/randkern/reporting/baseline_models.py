@@ -23,7 +23,6 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern._warnings import warn
-from randkern.reporting.deadline import Deadline
 from randkern.reporting.scores import EvaluatedModel
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.texts import TextEncoder
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 #: Names of baselines: of the linear ones by task, and of boosted trees.
 LINEAR = {"classification": "logistic regression", "regression": "ridge regression"}
 TREES = "boosted trees"
-# The share of the time limit for these.
-_TREES_SHARE = 0.1
+# Each may take this share of the time limit.
+_SHARE = 0.1
 # The most rows for the linear model, and its seconds per row and column.
 _LINEAR_ROWS = 50_000
 _LINEAR_CELL = 3e-6
@@ -47,16 +46,14 @@ def baselines(
     task: str,
     texts: Sequence[str] = (),
     time_limit: float = math.inf,
-    deadline: Deadline | None = None,
 ) -> dict[str, Any]:
     """Return a constant, a linear model and boosted trees, fitted, by their names.
 
     `texts` are the columns of free text. The linear model is fitted to 50,000 rows at
-    most: more would hardly change it. Trees are left out if they would take more than a
-    tenth of `time_limit` seconds, by the size of the table. Both are left out if
-    they would end after the deadline.
+    most: more would hardly change it. Those that would take more than a tenth of
+    `time_limit` seconds, by the size of the table, are left out.
     """
-    deadline = deadline or Deadline()
+    planned = planned_seconds(X, y, task, time_limit)
     classes = task == "classification"
     if classes:
         fitted = {"most frequent class": DummyClassifier().fit(X, y)}
@@ -68,12 +65,11 @@ def baselines(
     rows = np.linspace(0, len(y) - 1, min(len(y), _LINEAR_ROWS)).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if deadline.allows(_LINEAR_CELL * len(rows) * X.shape[1]):
+        if LINEAR[task] in planned:
             model = make_pipeline(*read_texts, TabularEncoder(), linear)
             with _reported(LINEAR[task]):
                 fitted[LINEAR[task]] = model.fit(X.iloc[rows], y[rows])
-        seconds = trees_seconds(X, y, task)
-        if seconds <= _TREES_SHARE * time_limit and deadline.allows(seconds):
+        if TREES in planned:
             with _reported(TREES):
                 trees = make_pipeline(*read_texts, *_trees(X, texts, classes))
                 fitted[TREES] = trees.fit(X, y)
@@ -99,16 +95,22 @@ def not_fitted(evaluated: EvaluatedModel) -> list[str]:
     return [name for name in (LINEAR[task], TREES) if name not in others]
 
 
-def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:
-    """Return about how long boosted trees take on a core of 2020.
+def planned_seconds(
+    X: Any, y: np.ndarray, task: str, time_limit: float
+) -> dict[str, float]:
+    """Return the baselines for which there is time, with their seconds.
 
-    By their 100 iterations of a tree per class, each with a pass over the rows and
-    with the histograms of all leaves.
+    Those of trees follow from their 100 iterations of a tree per class, each with a
+    pass over the rows and with the histograms of all leaves.
     """
     n, d = X.shape
     n_classes = len(np.unique(y)) if task == "classification" else 1
     n_trees = 100 * (n_classes if n_classes > 2 else 1)
-    return n_trees * d * (3e-5 + 6e-9 * n)
+    seconds = {
+        LINEAR[task]: _LINEAR_CELL * min(n, _LINEAR_ROWS) * d,
+        TREES: n_trees * d * (3e-5 + 6e-9 * n),
+    }
+    return {name: s for name, s in seconds.items() if s <= _SHARE * time_limit}
 
 
 def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:

@@ -51,6 +51,17 @@ class Deadline:
         """Return whether something of so many seconds ends in time."""
         return self.left - self.reserved >= seconds
 
+    def plans(self, seconds: float) -> bool:
+        """Return whether a part of the report is planned, however busy the machine is.
+
+        A part may take half of the seconds that fits leave for the report.
+        """
+        return 2 * seconds <= self._seconds_of_report(self.limit - _START)
+
+    @staticmethod
+    def _seconds_of_report(left: float) -> float:
+        return min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
+
     def reason_to_skip(self, operations: float) -> str | None:
         """Return why a fit is not begun, or None if it ends in time at this pace."""
         left = self.left
@@ -68,18 +79,20 @@ class Deadline:
         """Learn from a fit how fast the next ones are."""
         self._pace = seconds / operations
 
-    def seconds_of_fits(self, X: Any, *, is_refitted: bool) -> tuple[float, float]:
+    def seconds_of_fits(
+        self, X: Any, *, is_refitted: bool, baselines: float = 0.0
+    ) -> tuple[float, float]:
         """Return the seconds of the fit that is scored, and of the one to all rows.
 
-        They follow from the limit and the size of the table `X` alone, so that the same
-        data, seed and limit give the same model. The clock only decides which baselines
-        and figures are left out of a report.
+        They follow from the limit, the size of the table `X` and the planned seconds of
+        baselines alone, so that the same data, seed and limit give the same model. The
+        clock only decides which figures are left out of a report.
         """
         n, d = X.shape
         n_numbers = sum(is_numeric(X[name]) for name in X.columns)
-        fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers))
+        fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers)) + baselines
         left = max(self.limit - fixed, _MIN_SHARE * self.limit)
-        left -= min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
+        left -= self._seconds_of_report(left)
         refit = _REFIT_SHARE * left if is_refitted else 0.0
         return (
             max(left - refit, _MIN_SECONDS),

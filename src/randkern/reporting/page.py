@@ -31,6 +31,7 @@ _QUICK = 0.1
 _CURVE_SECONDS = 1.0
 _IMPORTANCES_SECONDS = 1.0
 _IMPORTANCES_SHARE = 0.04
+_MANY_COLUMNS = 100
 _PREDICTION_SECONDS = 0.01
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
@@ -75,15 +76,16 @@ def panels(
     """Return the figures of a report, in their order.
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
-    scores do not depend on it. One is late if it would end after the deadline; those of
-    known predictions are always drawn, which takes half a second. `target` is the name
-    of the column that is predicted.
+    scores do not depend on it. Those of known predictions are always drawn, which takes
+    half a second, and others if the time limit leaves room for them; if not, one is
+    late if it would end after the deadline. `target` is the name of the column that is
+    predicted.
     """
     deadline = deadline or Deadline()
     quick = OF_CLASSES if is_classifier(evaluated.model) else OF_NUMBERS
     shown = [_panel(title, draw, evaluated, target) for title, draw in quick.items()]
     for heading, draw, seconds in _slow(evaluated):
-        if deadline.allows(seconds):
+        if deadline.plans(seconds) or deadline.allows(seconds):
             shown.append(_panel(heading, draw, evaluated, target))
         else:
             shown.append(Panel(heading, "", is_late=True))
@@ -119,7 +121,9 @@ def _slow(evaluated: EvaluatedModel) -> Iterator[tuple[str, Draw, float]]:
     share = min(len(evaluated.train[1]) / MAX_LOGISTIC_ROWS, 1.0)
     seconds = 0.0
     if evaluated.importances is None:
-        seconds = (_IMPORTANCES_SECONDS + _IMPORTANCES_SHARE * model.time_limit) * share
+        n_columns = len(evaluated.train[0].columns)
+        seconds = _IMPORTANCES_SECONDS + _IMPORTANCES_SHARE * model.time_limit
+        seconds *= min(max(share, n_columns / _MANY_COLUMNS), 1.0)
     yield "Which columns matter", figures.importances, _QUICK + seconds
     seconds = _QUICK + _CURVE_SECONDS * share
     yield "What more rows would bring", learning_curve, seconds
@@ -158,6 +162,8 @@ def contents(
         "scores": score_rows(evaluated),
         "held_out": evaluated.held_out,
         "verdict": evaluated.verdict,
+        "is_useless": evaluated.is_useless,
+        "cut": model.fit_report_["cut"],
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in shown if not panel.is_late],
         "late": [panel.heading for panel in shown if panel.is_late],

@@ -16,8 +16,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
-# Other models are far better with an error below this share of a model's.
-_FAR_BETTER = 0.8
 # Rows for figures of partial dependence.
 _FEW_ROWS = 100
 # Intervals mislead if their coverage falls short by more than this.
@@ -85,37 +83,61 @@ class EvaluatedModel:
         return self.model._importances
 
     @property
-    def verdict(self) -> str | None:
-        """A sentence if the model is no better than a constant, or far from another."""
-        own, standard_error = self.evaluation.scores, self.evaluation.standard_error
-        name = "rmse"
-        label = "root mean squared error"
-        spread = 2 * standard_error
-        text: Callable[[float], str] = partial(
-            measured_text, standard_error=standard_error
-        )
-        if "rmse" not in own:  # rare classes have small errors, whatever is predicted
-            name = "log_loss"
-            label = "log loss"
-            spread = 0.0
-            text = "{:.4g}".format
+    def is_useless(self) -> bool:
+        """Whether the model is no better than a constant.
+
+        By two standard errors of the root mean squared error, or by the log loss: rare
+        classes have small errors, whatever is predicted.
+        """
+        if not self.others:
+            return False
+        constant = next(iter(self.others.values())).scores
+        own = self.evaluation.scores
+        if "rmse" in own:
+            return own["rmse"] >= constant["rmse"] - 2 * self.evaluation.standard_error
+        name = "log_loss" if "log_loss" in own else "error"
+        return own[name] >= constant[name]
+
+    @property
+    def verdict(self) -> str:
+        """A sentence that compares the model with the best of the others, if any."""
+        if not self.others:
+            return ""
+        name = next(iter(self.evaluation.scores))  # the one with a standard error
+        label, text = SCORES[name]
+        error = float(f"{self.evaluation.standard_error:.2g}")
+        text = text or partial(measured_text, standard_error=error)
+        own = self.evaluation.scores[name]
         theirs = {title: other.scores[name] for title, other in self.others.items()}
         constant = next(iter(theirs))
         best = min(theirs, key=theirs.__getitem__)
-        if own[name] >= theirs[constant] - spread:
-            within = " within two standard errors" if spread else ""
+        numbers = f"{label} {text(own)} ± {text(error)}"
+        if self.is_useless:
+            what = f"{numbers}, against {text(theirs[constant])} without columns"
+            if "log_loss" in self.evaluation.scores:
+                pair = self.evaluation.scores, self.others[constant].scores
+                losses = [f"{scores['log_loss']:.4g}" for scores in pair]
+                what += f"; log loss {losses[0]}, against {losses[1]}"
             return (
-                f"on held-out rows this model is no better than the {constant}"
-                f"{within}: its {label} is {text(own[name])}, and "
-                f"{text(theirs[constant])} without columns."
+                f"this model is no better than the {constant} on held-out rows "
+                f"({what}): do not rely on it."
             )
-        if theirs[best] < _FAR_BETTER * own[name] - spread:
+        title = f"the {best}" if best == constant else best
+        verb = "err" if best.endswith("s") else "errs"
+        if theirs[best] < own - error:
             return (
-                f"on held-out rows the {label} of {best} is {text(theirs[best])}, far "
-                f"below the {text(own[name])} of this model; a larger --time-limit may "
-                "help."
+                f"{title} {verb} less than this model: {label} {text(theirs[best])}, "
+                f"against {text(own)} ± {text(error)}."
             )
-        return None
+        if own < theirs[best] - error:
+            return (
+                f"this model errs less than {title}: {numbers}, against "
+                f"{text(theirs[best])}."
+            )
+        return (
+            f"this model and {title} err about equally: {numbers}, and "
+            f"{text(theirs[best])}."
+        )
 
     @property
     def coverage_warning(self) -> str | None:

@@ -90,8 +90,10 @@ def compare(
         for size in sizes
         for seed in range(n_seeds)
     ]
-    fits = Fits(dataset, memory_limit, progress)
-    fits.total = len(choices) * (1 + len(draws))
+    # Baselines, and of each kernel the hyperparameters and all draws.
+    total = 1 + len(choices) * (1 + len(draws))
+    fits = Fits(dataset, memory_limit, progress, total)
+    fits.begin("baselines")
     baselines = fits.baselines({"n_components": None})
     chosen = _measure_all(fits, choices, draws, alpha, deadline)
     fits.begin("done")
@@ -127,7 +129,13 @@ def _measure_all(
         y = fits.data.y_train
         task = fits.data.task
         selected = select_hyperparameters(
-            choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
+            choice,
+            X,
+            y,
+            task=task,
+            alpha=alpha,
+            splitting=fits.data.splitting,
+            report=lambda n: fits.detail(f"setting {n}"),
         )
         chosen[choice.label] = selected
         # The exact kernel, and fewer features than rows: the primal system.

@@ -45,23 +45,33 @@ class Fits:
         dataset: Any,
         memory_limit: int | str | None,
         progress: Progress | None = None,
+        total: int = 0,
     ) -> None:
         resolve_memory_limit(memory_limit)  # raises before the work, not after
         self.dataset = dataset
+        if progress is not None:
+            progress(0, total, "encoding columns")
         self.data = prepare(dataset)
         self.memory_limit = memory_limit
         self.records: list[dict[str, Any]] = []
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
-        self.total = 0
+        self.total = total
         self._done = 0
         self._progress = progress
+        self._task = ""
 
     def begin(self, task: str) -> None:
         """Report the task that begins."""
+        self._task = task
         if self._progress is not None:
             self._progress(self._done, self.total, task)
         self._done += 1
+
+    def detail(self, text: str) -> None:
+        """Report how far the task is."""
+        if self._progress is not None:
+            self._progress(self._done - 1, self.total, f"{self._task}, {text}")
 
     def model(
         self, kernel: Any, size: int | None, seed: int | None, *, search: bool = False

@@ -58,6 +58,7 @@ def select_hyperparameters(
     task: Task,
     alpha: float | None = None,
     splitting: Splitting | None = None,
+    report: Callable[[int], None] = lambda n: None,
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty.
 
@@ -100,9 +101,9 @@ def select_hyperparameters(
             "expected at least 4"
         )
     splitting = splitting or Splitting()
-    exact = settings = _Scores(choice, X, y, task, alpha, splitting, None)
+    exact = settings = _Scores(choice, X, y, task, alpha, splitting, None, report)
     if len(X) > MAX_EXACT_ROWS:
-        settings = _Scores(choice, X, y, task, alpha, splitting, N_FEATURES)
+        settings = _Scores(choice, X, y, task, alpha, splitting, N_FEATURES, report)
     value: float | None = None
     if choice.opens == "lengthscale":
         value = _search_lengthscale(settings.smallest, choice.reference(X))
@@ -143,8 +144,10 @@ class _Scores:
         alpha: float | None,
         splitting: Splitting,
         n_features: int | None,
+        report: Callable[[int], None],
     ) -> None:
         self.choice = choice
+        self.report = report
         self.alpha = alpha
         exact = n_features is None
         self.name = "the exact kernel" if exact else f"{n_features} random features"
@@ -171,6 +174,7 @@ class _Scores:
     def losses(self, value: float | None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return penalties and the mean squared errors of rows left out."""
         if value not in self.tried:
+            self.report(len(self.tried) + 1)
             kernel = self.choice.build(value)
             alphas: Any = [self.alpha]
             if self.alpha is None:

@@ -25,6 +25,7 @@ from randkern._tables import (
     is_numeric,
     is_table,
     is_time,
+    known_columns,
     no_numbers,
     numbers_of,
     objects_of,
@@ -472,6 +473,8 @@ def encoder_to_arrays(numbers: str) -> TabularEncoder:
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
     """Return a valid dataframe unchanged, anything else as an array of floats."""
     refuse_dask(X, "X")
+    if is_table(X) and not reset:
+        X = known_columns(estimator, X)
     check_column_order(estimator, X, reset=reset)
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
