@@ -51,7 +51,7 @@ def add_mean_function(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) ->
     if mean == "zero":
         return kernel
     survey = rows.survey()
-    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+    square = float(survey.all_squares.mean()) / survey.weight_sum
     v: float = _VAGUE * (square or 1.0)
     columns: Any = []
     center = None
@@ -141,7 +141,7 @@ def _target_squares(rows: ArrayRows, has_outliers: bool) -> tuple[float, float]:
         spread = float((deviations**2).mean())
         return spread + float((medians**2).mean()), spread
     survey = rows.survey()
-    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+    square = float(survey.all_squares.mean()) / survey.weight_sum
     return square, float(survey.target_squares.mean()) / survey.weight_sum
 
 
