@@ -27,6 +27,15 @@ class Member:
     encoder: TabularEncoder
     fit: Any
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("turn", None) is not None:
+            raise ValueError(
+                "the model is of an earlier version of randkern, and reads rotated "
+                "columns, which this version does not have; predict with the version "
+                "that wrote it, or fit the model again."
+            )
+        vars(self).update(state)
+
     def rows_of(self, X: Any) -> np.ndarray:
         """Return encoded rows for the fit."""
         return self.encoder.transform(X)
