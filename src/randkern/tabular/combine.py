@@ -8,7 +8,6 @@ import numpy as np
 from scipy.optimize import nnls
 
 from randkern.models.calibration import temperature_of
-from randkern.tabular.learning import MAX_MEMBERS
 
 # Fits of smaller weight are left out of a mean.
 _MIN_WEIGHT = 0.05
@@ -38,7 +37,7 @@ def blend_probabilities(
     parts: list[np.ndarray],
     labels: np.ndarray,
     weight: np.ndarray,
-    most: int = MAX_MEMBERS,
+    most: int,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 

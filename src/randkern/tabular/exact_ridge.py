@@ -22,8 +22,8 @@ from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_squares,
 )
+from randkern.tabular.presets import Deadline
 from randkern.tabular.rows import Table
-from randkern.tabular.work import Stage, evaluation_seconds, exact_seconds
 
 # Products with the kernel are computed in blocks of so many bytes.
 _BLOCK_BYTES = 64 * 10**6
@@ -208,23 +208,18 @@ def adapted(
     kernel: Kernel,
     alpha: float,
     encoded: Table,
-    stage: Stage,
+    deadline: Deadline,
     loss: Loss = log_squares,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
     More rows resolve more detail: all lengthscales are multiplied by one factor and the
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
-    the stage is not over.
+    there is time.
     """
-    seconds = exact_seconds(*encoded.X.shape)
-    if encoded.folds is not None:
-        n, n_columns = encoded.X.shape
-        seconds += evaluation_seconds(n, n_columns, encoded.Y.shape[1])
     fit_exactly = fit_tail if encoded.folds is None else _fit_and_leave_out
 
     def error(at: tuple[int, int]) -> float:
-        stage.work.charge(seconds)
         fit = fit_exactly(*_stepped(kernel, alpha, at), encoded)
         if not np.isfinite(fit.residuals).all():
             return math.inf
@@ -241,7 +236,7 @@ def adapted(
             done.add(best)
             for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
                 at = (best[0] + step[0], best[1] + step[1])
-                if at in tried or not stage.fits(seconds):
+                if at in tried or deadline.ends("the last fit"):
                     continue
                 tried.add(at)
                 candidate = error(at)

@@ -10,13 +10,12 @@ import numpy as np
 from sklearn.utils import column_or_1d
 
 from randkern._cells import is_missing
+from randkern.tabular.presets import MAX_REFITTED
 
 # Whole groups are left out in at most so many folds; of the periods of time, each but
 # the first is predicted from the earlier ones.
 _MAX_FOLDS = 20
 _PERIODS = 6
-# At most so many folds where each takes a fit of its own.
-MAX_REFITTED = 5
 
 
 @dataclass(frozen=True)

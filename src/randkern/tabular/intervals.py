@@ -21,12 +21,11 @@ from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
-from randkern.tabular.work import Work, evaluation_seconds, largest
 
 _BLOCK_BYTES = 64 * 10**6
-# The size of residuals is learned from so many rows, as they fit in this share of the
-# budget, by ridge regression with one of these penalties.
-_MIN_ROWS, _MAX_ROWS, _SHARE = 200, 1500, 0.05
+# The size of residuals is learned from at most so many rows, by ridge regression with
+# one of these penalties.
+_MAX_ROWS = 1500
 _PENALTIES = (0.1, 1.0, 10.0, 100.0)
 # Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
 # to the deviation of whole rows.
@@ -78,7 +77,6 @@ class Spread:
         sizes: np.ndarray,
         weight: np.ndarray,
         folds: Folds | None,
-        work: Work,
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
@@ -88,14 +86,7 @@ class Spread:
         """
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
-        d, k = rows.shape[1], sizes.shape[1]
-
-        def seconds(n: int) -> float:
-            return len(_PENALTIES) * evaluation_seconds(n, d, k)
-
-        n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
-        n = min(n, len(sizes))
-        work.charge(seconds(n))
+        n = min(_MAX_ROWS, len(sizes))
         sample = slice(0, n)
         known, X = sizes[sample], np.asarray(rows[sample], dtype=np.float64)
         reach = _REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
@@ -228,7 +219,6 @@ class Intervals:
         residuals: np.ndarray,
         weight: np.ndarray,
         dependent: Folds | None,
-        work: Work,
         *,
         kernel: Kernel,
         alpha: float,
@@ -241,10 +231,7 @@ class Intervals:
         without which there is a fit.
         """
         sizes, relative = np.abs(residuals), weight / weight.mean()
-        spread, own = Spread.learned(
-            rows, predictions, sizes, relative, dependent, work
-        )
-
+        spread, own = Spread.learned(rows, predictions, sizes, relative, dependent)
         near = rows[:_MAX_NEAR]
 
         def is_hidden(part: slice) -> np.ndarray:
