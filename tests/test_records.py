@@ -136,3 +136,17 @@ def test_records_can_be_drawn_and_contain_no_paths(record):
     assert bool(drawn) == bool(record.results["records"])
     text = json.dumps(record.results)
     assert not re.search(r'"/(home|root|work|tmp|Users)', text)
+
+
+def test_every_published_second_is_drawn_as_it_was_published():
+    record = RECORDS["optical-ridge-fashion-mnist"]
+    figure = record.experiment.figure(record.results)
+    panel = next(a for a in figure.axes if "from features to weights" in a.get_title())
+    drawn = {tuple(p) for line in panel.get_lines() for p in line.get_xydata()}
+    published = {
+        (row["n_components"], row["regression_seconds"])
+        for row in record.results["published"]
+        if row["curve"] in ("fourier", "optical-2", "optical-4") and row["n_components"]
+    }
+    assert len(published) > 60
+    assert published <= drawn

@@ -1,5 +1,7 @@
 """The provenance of a record: commit, command, date, threads, machine."""
 
+import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -63,8 +65,19 @@ def thread_counts() -> dict[str, int]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine, including threads, as far as it matters for costs."""
-    return describe_machine() | {"threads": thread_counts()}
+    """Describe the machine, with its processor's name and the numbers of threads."""
+    own = {"processor_name": processor_name(), "threads": thread_counts()}
+    return describe_machine() | own
+
+
+def processor_name() -> str | None:
+    """Return the name of the processor's model, None if the system does not tell it."""
+    try:
+        told = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return platform.processor() or None
+    names = re.findall(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    return names[0] if names else platform.processor() or None
 
 
 def _git(*arguments: str) -> str | None:

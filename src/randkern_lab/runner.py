@@ -2,7 +2,7 @@
 
 An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
 cases (`cases`), the measurement of a case (`measure`), the summary of the records
-(`conclude`), its tables (`listed`) and its `figure`. The runner goes
+(`conclude`), and shows them by `tables` and a `figure`. The runner goes
 through the cases, reports progress, stores the records of each in a journal, so that an
 interrupted run can continue, and adds the provenance of the numbers.
 """
@@ -27,7 +27,7 @@ from .provenance import (
     peak_memory_bytes,
     provenance,
 )
-from .tables import Fitted, Listing, Pivot, TextTable, render, skip_notes
+from .tables import Fitted, TextTable, skip_notes
 
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -97,7 +97,6 @@ class Experiment:
     title: ClassVar[str]  # one line
     command: ClassVar[str] = "reproduce"  # or "bench"
     Options: ClassVar[type[CommonOptions]]  # of `option` fields
-    listed: ClassVar[Sequence[Pivot | Listing]] = ()  # the tables to print
     skipped_by: ClassVar[Sequence[str]] = ()  # keys that name skipped cases in notes
 
     def __init__(self, options: Any) -> None:
@@ -130,9 +129,9 @@ class Experiment:
         return skip_notes(results, *cls.skipped_by) if cls.skipped_by else []
 
     @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return the tables to print."""
-        return render(results, cls.listed)
+    def tables(cls, results: Mapping[str, Any]) -> Iterable[TextTable]:
+        """Return the tables to print, by the functions of :mod:`.tables`."""
+        return []
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:

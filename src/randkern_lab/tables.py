@@ -1,13 +1,10 @@
-"""Tables to print, declared by quantities, and the summaries that they show.
+"""Tables to print, and the summaries of records that they show.
 
-A :class:`Quantity` says how a key of the records is shown. :class:`Pivot` and
-:class:`Listing` declare tables, and :func:`render` makes them. Texts are templates
-(:func:`text`): ``"{curve}, D = {n_components:count}"``.
+Texts are templates (:func:`text`): ``"{curve}, D = {n_components:count}"``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
@@ -17,6 +14,10 @@ from scipy.stats import t as student
 Record = Mapping[str, Any]
 Records = Sequence[Record]
 Form = str | Callable[[Any], str]
+#: A template of means, or a function of a dataframe.
+Cell = str | Callable[[Any], str]
+#: Headings of columns.
+HEADINGS = {"n_components": "D", "n_train": "n"}
 
 
 class Fitted(str):
@@ -28,25 +29,7 @@ class Fitted(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A key of the records, and how its values are shown."""
-
-    key: str
-    form: Form = ""  # a format as in templates (see `text`), or a function
-    label: str = ""  # of an axis; default: the heading
-    heading: str = ""  # in tables; default: the key
-    scale: float = 1.0  # factor in figures, 100 for percentages
-    log: bool = True  # whether its axis is logarithmic
-
-
-#: A quantity, its key, a template of means, or a function of a dataframe.
-Cell = Quantity | str | Callable[[Any], str]
-#: A key of the results, or a function of them that returns records.
-Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
-
-
-# -- declared tables -----------------------------------------------------------------
+# -- tables --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -59,119 +42,90 @@ class TextTable:
     caption: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """The records of the results that a table or panel shows."""
-
-    records: Source = "records"
-    # What they have in common; see `of`.
-    where: Mapping[str, Any] = field(default_factory=dict)
-    per: str = ""  # a key: there is a table or panel for each of its values
-
-    def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
-        """Return the records of each table or panel."""
-        source = self.records
-        result = results.get(source, []) if isinstance(source, str) else source(results)
-        chosen = of(list(result), **self.where)
-        if self.per:
-            return [own for _, own in groups(chosen, self.per)]
-        return [chosen] if chosen else []
-
-
-@dataclass(frozen=True)
-class Pivot(Selection):
-    """A table with a row per value of some keys, and a column per value of one.
+def pivot(
+    results: Mapping[str, Any],
+    records: Iterable[Record],
+    title: str,
+    row: str | Sequence[str],
+    column: str,
+    cell: Cell,
+    headings: Mapping[Any, str] | Sequence[Any] | None = None,
+    *,
+    per: str = "",
+    corner: str | None = None,
+    label: Callable[..., str] | None = None,
+) -> Iterator[TextTable]:
+    """Yield a table with a row per value of some keys, and a column per value of one.
 
     Cells show means over the records of their row and column, or what a function says
-    of the dataframe of these records. Columns without records are omitted.
+    of the dataframe of these records. Numbers of rows are sorted, with the exact kernel
+    (None) last. `title` is a template of the results and of the first record, `column`
+    a key, or a template; `headings` are the values of the columns, or map them to
+    texts; `corner` is the heading of the first column, `label` the text of the values
+    of its rows. With a key `per` there is a table for each of its values.
     """
-
-    title: str  # a template of the results, and of the first record shown
-    row: str | Sequence[str]  # numbers are sorted, with the exact kernel (None) last
-    column: str  # a key, or a template
-    cell: Cell
-    # The values of `column`, and their headings if these differ; default: all values.
-    headings: Mapping[Any, str] | tuple[Any, ...] | None = None
-    corner: str | None = None  # heading of the first column
-    # Text of the values of `row`; default: `count` of each.
-    label: Callable[..., str] | None = None
-
-    def table(self, title: str, records: Records) -> TextTable:
-        """Return the table of some records."""
-        keys = [self.row] if isinstance(self.row, str) else list(self.row)
-        column, headings = self.column, self.headings
+    keys = [row] if isinstance(row, str) else list(row)
+    for own in _parts(records, per):
+        known = text(title, {**results, **own[0]})
         if "{" in column:
-            records = [{**record, column: text(column, record)} for record in records]
-        result = list(dict.fromkeys(record[column] for record in records))
-        if not isinstance(headings, Mapping):
-            headings = {value: str(value) for value in headings or result}
-        shown = {value: name for value, name in headings.items() if value in result}
-        corner = self.corner or ", ".join(quantity(k).heading or k for k in keys)
+            own = [{**record, column: text(column, record)} for record in own]
+        values = list(dict.fromkeys(record[column] for record in own))
+        names = headings
+        if not isinstance(names, Mapping):
+            names = {value: str(value) for value in names or values}
+        shown = {value: name for value, name in names.items() if value in values}
         rows = []
-        places = dict.fromkeys(tuple(r[key] for key in keys) for r in records)
+        places = dict.fromkeys(tuple(r[key] for key in keys) for r in own)
         for place in sorted(places, key=_position):
-            own = of(records, **dict(zip(keys, place, strict=True)))
-            cells = [_cell(of(own, **{column: value}), self.cell) for value in shown]
-            label = self.label or (lambda *values: ", ".join(map(count, values)))
-            rows.append((label(*place), *cells))
-        return TextTable(title, (corner, *shown.values()), rows)
+            these = of(own, **dict(zip(keys, place, strict=True)))
+            cells = [_cell(of(these, **{column: value}), cell) for value in shown]
+            told = label or (lambda *values: ", ".join(map(count, values)))
+            rows.append((told(*place), *cells))
+        first = corner or ", ".join(HEADINGS.get(key, key) for key in keys)
+        yield TextTable(known, (first, *shown.values()), rows)
 
 
-@dataclass(frozen=True)
-class Listing(Selection):
-    """A table with a row per record, omitting empty columns."""
+def listing(
+    results: Mapping[str, Any],
+    records: Iterable[Record],
+    title: str,
+    headings: str,
+    row: str,
+    caption: str = "",
+    *,
+    per: str = "",
+) -> Iterator[TextTable]:
+    """Yield a table with a row per record, omitting empty columns.
 
-    title: str  # a template of the results, and of the first record shown
-    headings: str  # separated as in "kernel | D"
-    row: str  # templates of what is below the headings, separated likewise
-    caption: str = ""  # a template like the title
-
-    def table(self, title: str, records: Records) -> TextTable:
-        """Return the table of some records."""
-        pairs = zip(self.headings.split(" | "), self.row.split(" | "), strict=True)
-        texts = {name: [text(cell, r) for r in records] for name, cell in pairs}
+    `headings` are separated as in "kernel | D", and `row` has the templates of what is
+    below them, separated likewise; `title` and `caption` are templates of the results
+    and of the first record.
+    """
+    pairs = list(zip(headings.split(" | "), row.split(" | "), strict=True))
+    for own in _parts(records, per):
+        texts = {name: [text(cell, r) for r in own] for name, cell in pairs}
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
-        return TextTable(title, tuple(texts), rows, self.caption)
-
-
-def render(
-    results: Mapping[str, Any], tables: Iterable[Pivot | Listing]
-) -> list[TextTable]:
-    """Return declared tables."""
-    created = []
-    for declared, own in laid_out(results, tables):
         known = {**results, **own[0]}
-        table = declared.table(text(declared.title, known), own)
-        created.append(replace(table, caption=text(table.caption, known)))
-    return created
+        named = text(title, known), tuple(texts), rows, text(caption, known)
+        yield TextTable(*named)
 
 
-def laid_out(
-    results: Mapping[str, Any], shown: Iterable[Any]
-) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield tables or panels with their records.
-
-    Those in succession with the same `each` are together for each of its values.
-    """
-    for key, similar in groupby(shown, lambda selection: selection.per):
-        pairs = [(chosen, own) for chosen in similar for own in chosen.of(results)]
-        if key:
-            values = list(dict.fromkeys(own[0][key] for _, own in pairs))
-            pairs.sort(key=lambda pair: values.index(pair[1][0][key]))
-        yield from pairs
+def _parts(records: Iterable[Record], per: str) -> list[list[Any]]:
+    """Return records for each value of a key, or all; none for none."""
+    own = list(records)
+    if per:
+        return [part for _, part in groups(own, per)]
+    return [own] if own else []
 
 
 def _cell(records: Records, shown: Cell) -> str:
     """Return what is shown of the means of some records."""
     if not records:
         return ""
-    if isinstance(shown, str) and "{" in shown:
+    if isinstance(shown, str):
         keys = [key for _, key, _, _ in Formatter().parse(shown) if key]
         return text(shown, {key: _mean(records, key) for key in keys})
-    if isinstance(shown, Quantity | str):
-        shown = quantity(shown)
-        return written(_mean(records, shown.key), shown.form)
     import pandas as pd
 
     return shown(pd.DataFrame(records))
@@ -255,24 +209,6 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "words": lambda name: name.replace("_", " "),
     "upper": str.upper,
 }
-#: Quantities of several experiments, which their keys stand for.
-COMMON = {
-    column.key: column
-    for column in (
-        Quantity("n_components", "count", "number of random features D", "D"),
-        Quantity("n_train", "count", "training rows n", "n"),
-        Quantity("test_error", ".2p", "test error (%)", "test", 100),
-        Quantity("fit_seconds", ".2f", "seconds of fit"),
-        Quantity("cpu_seconds", ".2f", "processor seconds"),
-    )
-}
-
-
-def quantity(shown: Quantity | str) -> Quantity:
-    """Return a quantity, or the one that its key stands for."""
-    if isinstance(shown, Quantity):
-        return shown
-    return COMMON.get(shown) or Quantity(shown)
 
 
 def written(value: Any, form: Form) -> str:

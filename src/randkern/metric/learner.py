@@ -298,7 +298,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
                 f"{self.kernel!r}; use for instance randkern.Matern(nu=1.5)."
             )
         seed = int(stream.child("kernel").generator().integers(2**31))
-        return kernel.resolve(rows.X, rows.weight, seed)
+        kernel = kernel.resolve(rows.X, rows.weight, seed)
+        if not 1e-100 <= kernel.lengthscale <= 1e100:  # squares are representable
+            raise ValueError(
+                "MetricLearner expects a lengthscale from 1e-100 to 1e100, got "
+                f"{kernel.lengthscale:g}; scale the columns, or use 'scale'."
+            )
+        return kernel
 
     @property
     def components_(self) -> Any:

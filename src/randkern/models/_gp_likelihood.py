@@ -130,6 +130,11 @@ class Posterior:
             omitted = self.basis.omitted_variance(part, Z)
             for t, (_, variance) in enumerate(moments):
                 variances[rows, t] = variance + omitted
+        if not (ops.is_finite(means) and ops.is_finite(variances)):
+            raise ValueError(
+                "predictions overflow: rows of X are too far from those of the fit "
+                "for this kernel; scale the input down."
+            )
         return means, variances
 
     def covariance(self, X: Rows) -> np.ndarray:

@@ -107,7 +107,7 @@ def _fit_libsvm(
         C=1.0,
         tol=violation,
         cache_size=max(1, 4 * len(gram) ** 2 // _MEGABYTE),
-        max_iter=max_iter * len(gram),
+        max_iter=min(max_iter * len(gram), 2**31 - 1),  # a C int
     )
     try:
         model.fit(gram, problem.targets[used, 0], costs[used])

@@ -98,7 +98,7 @@ class MarginModel(FeatureModel):
             solution, self.n_iter_ = solve_by_descent(
                 problem,
                 self.tol,
-                int(self.max_iter),
+                min(int(self.max_iter), 2**31 - 1),  # compiled code counts it
                 stream,
                 cache_bytes=cache_bytes,
                 spare_bytes=spare_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -357,7 +358,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows = self._numbered(rows)
         self.intercept_ = 0.0
         self._likelihood = self._likelihood_of(rows, stream)
-        self._infer(rows, sample, stream, limit, report)
+        self._infer(replace(data, rows=rows, limit=limit, stream=stream), report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
         self._set_coefficients()

@@ -469,6 +469,11 @@ class LocalClassifier(ClassifierMixin, _LocalModel):
         y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "a classifier needs at least 2 classes, got 1 class: "
+                f"[{self.classes_[0]!r}]."
+            )
         totals = np.bincount(codes, weight)
         self.class_prior_ = totals / totals.sum()
         return y

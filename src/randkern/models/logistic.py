@@ -24,6 +24,7 @@ from randkern.models._newton import descend
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.component_search import finds_components
 from randkern.models.dual_logistic import DualLogistic
 from randkern.models.feature_matrix import (
     FeatureMatrix,
@@ -80,9 +81,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         None is ``Gaussian(lengthscale="scale")``.
     C : float, default=1.0
         Positive: the inverse of the penalty.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     fit_intercept : bool, default=True
         Whether to fit an intercept. Without one, probabilities of rare classes are
         biased towards 1/2, by the penalty.
@@ -187,6 +192,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.random_state = random_state
 
     @all_or_nothing
+    @finds_components
     @with_callbacks
     def fit(
         self,

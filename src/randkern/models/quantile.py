@@ -32,6 +32,7 @@ from randkern.models._margin_newton import solve_by_newton
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.component_search import finds_components
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor, longest_row
 from randkern.models.memory import cache_bytes, newton_bytes, width_of
 
@@ -65,9 +66,13 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
     quantiles : float or sequence of float, default=(0.1, 0.5, 0.9)
         Each between 0 and 1, in increasing order. For a single number, predictions
         have the shape (n,).
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     conformal : bool, default=False
         Whether to fit to a part of the rows, and to shift every predicted quantile τ so
         that the others lie below it in the proportion τ: a new target, exchangeable
@@ -187,6 +192,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         self.random_state = random_state
 
     @all_or_nothing
+    @finds_components
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None

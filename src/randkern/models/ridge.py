@@ -80,9 +80,13 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     alpha : float or array of shape (n_targets,), default=1.0
         α ≥ 0, the penalty: one number, or one for each target. Each different number
         takes a fit of its own, on the same features.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, and
@@ -228,9 +232,13 @@ class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
         None is ``Gaussian(lengthscale="scale")``.
     alpha : float, default=1.0
         α ≥ 0, the penalty.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     solver : {"auto", "cholesky", "pcg"} or PCG, default="auto"
         ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
         preconditioned conjugate gradients without forming them.

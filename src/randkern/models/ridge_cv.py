@@ -36,6 +36,7 @@ from randkern.models.alpha_search import (
     squared_error,
 )
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.component_search import finds_components
 from randkern.models.dual import gram_of
 from randkern.models.left_out import ProbedRows
 from randkern.models.memory import check_matrices, float64_block_rows, matrix_bytes
@@ -63,6 +64,7 @@ class _ChoosesAlpha(RidgeModel):
     _chooses_kernel = True
 
     @all_or_nothing
+    @finds_components
     @with_callbacks
     def fit(
         self,
@@ -430,9 +432,13 @@ class KernelRidgeRegressorCV(RidgeRegressorMixin, _ChoosesAlpha):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error for
         leave-one-out, the coefficient of determination for folds. Targets whose squares
@@ -546,9 +552,13 @@ class KernelRidgeClassifierCV(RidgeClassifierMixin, _ChoosesAlpha):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error of
         the targets ±1 for leave-one-out, the accuracy for folds.

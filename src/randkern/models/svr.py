@@ -18,6 +18,7 @@ from randkern.models._margin import Solution, check_costs, weighted_quantile
 from randkern.models._margin_model import MarginModel, check_single_target
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.component_search import finds_components
 
 
 class KernelSVR(RealTargets, RegressorMixin, MarginModel):
@@ -39,9 +40,13 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
         None is ``Gaussian(lengthscale="scale")``.
     C : float, default=1.0
         Positive.
-    n_components : int, sequence of int or None, default=1000
+    n_components : int, sequence of int, "auto" or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
-        the exact kernel.
+        the exact kernel. 1000 are often too few for tens of thousands of rows: "auto"
+        doubles them as long as a fifth of the rows, at most 4,000, that are left out of
+        these fits gain more than a standard error by it, and `memory_limit` allows.
+        The attributes `n_components_` and `component_errors_` (the mean loss by number)
+        say what was found.
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
@@ -135,6 +140,7 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
         self.random_state = random_state
 
     @all_or_nothing
+    @finds_components
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVR:
         """Fit to rows and their targets.

@@ -29,8 +29,9 @@ from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
 from ..scoring import misclassified
 from ..tables import (
-    Listing,
+    TextTable,
     aggregated,
+    listing,
     of,
     paired,
     paired_ratio,
@@ -106,76 +107,7 @@ class Accuracy(Experiment):
     title = "Error of the Gram matrix and of ridge against D: all projections, peers."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
-            "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
-            "D | method | Gram error | ratio to dense | centred / plain | test error | "
-            "alpha | features | with solve",
-            "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
-            "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
-            "{with_solve:seconds}",
-            "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
-            "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
-            "deviation over seeds of an error",
-            records=_described,
-            per="family",
-        ),
-    )
     skipped_by = ("family", "method", "n_components")
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
-        described = list(_described(results))
-        kernels = list(dict.fromkeys(r["kernel"] for r in described))
-        data, exact = results["dataset"], results["exact"]
-        figure, axes = panels(
-            2 + len(kernels),
-            3,
-            title=f"{data['name']}: {data['n_train']:,} rows of "
-            f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
-            f"{results['arguments']['n_seeds']} seeds",
-        )
-        gaussian = of(results["summary"], family="gaussian")
-        curves(
-            axes[0],
-            gaussian,
-            "n_components",
-            "gram_error",
-            STYLES,
-            title="gaussian",
-            ylabel="relative error of the Gram matrix (%)",
-            scale=100.0,
-        )
-        sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
-        first = of(gaussian, n_components=sizes[0])
-        level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
-        inverse = level / np.sqrt(sizes)
-        axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
-        curves(
-            axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian"
-        )
-        level = 100 * exact["test_error"]
-        axes[1].axhline(level, color="0.4", lw=1.0, label="exact kernel")
-        for place, kernel in zip(axes[2:], kernels, strict=True):
-            curves(
-                place,
-                of(described, kernel=kernel),
-                "n_components",
-                "ratio_to_dense",
-                {
-                    (name, filled): replace(style, filled=filled)
-                    for name, style in _RANDOM.items()
-                    for filled in (True, False)
-                },
-                ("method", "filled"),
-                title=f"{kernel}, paired",
-                ylabel="Gram error, ratio to plain dense",
-                log="x",
-                bars="ratio_se",
-            )
-        add_legend(figure, "right")
-        return figure
 
     def prepare(self) -> dict[str, Any]:
         """Load the rows and fit ridge with the exact kernel."""
@@ -287,6 +219,78 @@ class Accuracy(Experiment):
             "exact": self.exact,
             "summary": summarise(results["records"]),
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _described(results),
+            "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
+            "D | method | Gram error | ratio to dense | centred / plain | test error | "
+            "alpha | features | with solve",
+            "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
+            "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
+            "{with_solve:seconds}",
+            "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
+            "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
+            "deviation over seeds of an error",
+            per="family",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
+        described = list(_described(results))
+        kernels = list(dict.fromkeys(r["kernel"] for r in described))
+        data, exact = results["dataset"], results["exact"]
+        figure, axes = panels(
+            2 + len(kernels),
+            3,
+            title=f"{data['name']}: {data['n_train']:,} rows of "
+            f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
+            f"{results['arguments']['n_seeds']} seeds",
+        )
+        gaussian = of(results["summary"], family="gaussian")
+        curves(
+            axes[0],
+            gaussian,
+            "n_components",
+            "gram_error",
+            STYLES,
+            title="gaussian",
+            ylabel="relative error of the Gram matrix (%)",
+            scale=100.0,
+        )
+        sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
+        first = of(gaussian, n_components=sizes[0])
+        level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+        inverse = level / np.sqrt(sizes)
+        axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
+        curves(
+            axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian"
+        )
+        level = 100 * exact["test_error"]
+        axes[1].axhline(level, color="0.4", lw=1.0, label="exact kernel")
+        for place, kernel in zip(axes[2:], kernels, strict=True):
+            curves(
+                place,
+                of(described, kernel=kernel),
+                "n_components",
+                "ratio_to_dense",
+                {
+                    (name, filled): replace(style, filled=filled)
+                    for name, style in _RANDOM.items()
+                    for filled in (True, False)
+                },
+                ("method", "filled"),
+                title=f"{kernel}, paired",
+                ylabel="Gram error, ratio to plain dense",
+                log="x",
+                bars="ratio_se",
+            )
+        add_legend(figure, "right")
+        return figure
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:

@@ -29,7 +29,7 @@ from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
-from ..tables import Listing, of, sentences, text
+from ..tables import TextTable, listing, of, sentences, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
@@ -103,35 +103,6 @@ class FeatureCost(Experiment):
     title = "Nanoseconds per feature: every projection, scikit-learn and NumPy."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
-            f"{{family}}: {_SIZES}",
-            "method | ns/feature | bound | × float32 | × float64 | peak | output",
-            "{method} | {ns_per_feature:number} | {bound_ns:number} | "
-            "{speedup_over_float32:number} | {speedup_over_float64:number} | "
-            "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
-            "×: how many times faster than the first peer of that type; peak: above "
-            "the input, with the output",
-            per="family",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the bars of each kernel, with the bounds of the machine."""
-        named, cores = results["arguments"], results["machine"]["cpu_count"]
-        families = list(dict.fromkeys(r["family"] for r in results["records"]))
-        sizes = (
-            f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
-        )
-        title = f"{sizes}, {cores} cores"
-        figure, axes = panels(len(families), 1, (7.2, 3.0), title)
-        for place, family in zip(axes, families, strict=True):
-            _bars(place, of(results["records"], family=family))
-            xlabel = "nanoseconds per feature (row × output column)"
-            name_axes(place, f"{family} kernel", xlabel)
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> None:
         """Measure the machine's bounds on feature maps."""
@@ -241,6 +212,39 @@ class FeatureCost(Experiment):
         nonempty_records(results)
         named = {"projections": self.projections, "memory_limit": self.limit}
         return {"arguments": results["arguments"] | named, "roofline": self.bounds}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            results["records"],
+            f"{{family}}: {_SIZES}",
+            "method | ns/feature | bound | × float32 | × float64 | peak | output",
+            "{method} | {ns_per_feature:number} | {bound_ns:number} | "
+            "{speedup_over_float32:number} | {speedup_over_float64:number} | "
+            "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
+            "×: how many times faster than the first peer of that type; peak: above "
+            "the input, with the output",
+            per="family",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the bars of each kernel, with the bounds of the machine."""
+        named, cores = results["arguments"], results["machine"]["cpu_count"]
+        families = list(dict.fromkeys(r["family"] for r in results["records"]))
+        sizes = (
+            f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
+        )
+        title = f"{sizes}, {cores} cores"
+        figure, axes = panels(len(families), 1, (7.2, 3.0), title)
+        for place, family in zip(axes, families, strict=True):
+            _bars(place, of(results["records"], family=family))
+            xlabel = "nanoseconds per feature (row × output column)"
+            name_axes(place, f"{family} kernel", xlabel)
+        add_legend(figure)
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from ..figures import add_legend, curves, panels
 from ..options import DataOptions, option
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, of, sentences, text
+from ..tables import TextTable, listing, of, sentences, text
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -167,54 +167,7 @@ class GaussianProcesses(Experiment):
     )
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
-            "Gaussian processes, standardised targets",
-            "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
-            "seconds | CPU s | peak",
-            "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
-            "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
-            "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
-            "{peak_memory_bytes:megabytes}",
-            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
-            "targets within intervals; steps of Adam, * where the budget of "
-            "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
-            "those of all processors; peak of the whole process",
-            records=_described,
-        ),
-    )
     skipped_by = ("method", "dataset")
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and densities against seconds, for each data set."""
-        described = list(_described(results))
-        sets = list(dict.fromkeys(r["dataset"] for r in described))
-        figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
-        for i, name in enumerate(sets):
-            own = of(described, dataset=name)
-            data = own[0]["data"]
-            for place, y, label in (
-                (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
-                (axes[2 * i + 1], "nlpd", "negative log density"),
-            ):
-                curves(
-                    place,
-                    own,
-                    "seconds",
-                    y,
-                    METHODS,
-                    title=f"{data['name']}, {data['n_train']:,} rows",
-                    xlabel="seconds to learn and predict",
-                    ylabel=label,
-                    log="x",
-                    ticks=None,
-                )
-            if data["noise_rmse"] is not None:
-                level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
-                axes[2 * i].axhline(level, label="noise alone", **look)
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> None:
         """Write the data sets to files for the processes."""
@@ -297,6 +250,56 @@ class GaussianProcesses(Experiment):
             "versions": results["versions"] | versions,
             "arguments": results["arguments"] | {"n_features": self.options.columns},
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _described(results),
+            "Gaussian processes, standardised targets",
+            "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
+            "seconds | CPU s | peak",
+            "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
+            "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
+            "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
+            "{peak_memory_bytes:megabytes}",
+            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
+            "targets within intervals; steps of Adam, * where the budget of "
+            "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
+            "those of all processors; peak of the whole process",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and densities against seconds, for each data set."""
+        described = list(_described(results))
+        sets = list(dict.fromkeys(r["dataset"] for r in described))
+        figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
+        for i, name in enumerate(sets):
+            own = of(described, dataset=name)
+            data = own[0]["data"]
+            for place, y, label in (
+                (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
+                (axes[2 * i + 1], "nlpd", "negative log density"),
+            ):
+                curves(
+                    place,
+                    own,
+                    "seconds",
+                    y,
+                    METHODS,
+                    title=f"{data['name']}, {data['n_train']:,} rows",
+                    xlabel="seconds to learn and predict",
+                    ylabel=label,
+                    log="x",
+                    ticks=None,
+                )
+            if data["noise_rmse"] is not None:
+                level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
+                axes[2 * i].axhline(level, label="noise alone", **look)
+        add_legend(figure)
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

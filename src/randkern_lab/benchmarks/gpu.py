@@ -33,7 +33,7 @@ from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
-from ..tables import Listing, of, text
+from ..tables import TextTable, listing, of, text
 from .timing import interleave
 
 MEASUREMENTS = ("features", "product", "ridge")
@@ -77,36 +77,6 @@ class OnGPU(Experiment):
     title = "Features, products and ridge on a GPU, beside its bounds."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
-            "{measurement}",
-            "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
-            " | test accuracy",
-            "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
-            "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
-            records=_with_milliseconds,
-            per="measurement",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return picoseconds per feature, beside those of writing it."""
-        figure, (axes,) = panels(1, title=results["device"]["name"])
-        shown = of(results["records"], measurement="features")
-        for record in shown:
-            cost = record["picoseconds_a_feature"]
-            if record["method"] == "write":
-                axes.axvline(cost, color=RED, linestyle="--")
-            else:
-                axes.plot(cost, record["method"], "o", color=BLUE)
-        axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.margins(x=0.1)
-        if shown:
-            sizes = text("{n:,} rows, d = {d:,}, D = {n_components:,}", shown[0])
-            name_axes(axes, sizes, "picoseconds per feature (dashed: of writing it)")
-        return figure
 
     def prepare(self) -> None:
         options = self.options
@@ -294,6 +264,39 @@ class OnGPU(Experiment):
             "cuda": self.torch.version.cuda,
             "matmul_precision": self.torch.get_float32_matmul_precision(),
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _with_milliseconds(results),
+            "{measurement}",
+            "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
+            " | test accuracy",
+            "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
+            "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
+            per="measurement",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return picoseconds per feature, beside those of writing it."""
+        figure, (axes,) = panels(1, title=results["device"]["name"])
+        shown = of(results["records"], measurement="features")
+        for record in shown:
+            cost = record["picoseconds_a_feature"]
+            if record["method"] == "write":
+                axes.axvline(cost, color=RED, linestyle="--")
+            else:
+                axes.plot(cost, record["method"], "o", color=BLUE)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.margins(x=0.1)
+        if shown:
+            sizes = text("{n:,} rows, d = {d:,}, D = {n_components:,}", shown[0])
+            name_axes(axes, sizes, "picoseconds per feature (dashed: of writing it)")
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

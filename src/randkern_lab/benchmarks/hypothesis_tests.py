@@ -28,7 +28,7 @@ from ..contenders import Contender, known_names
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, of
+from ..tables import TextTable, listing, of
 
 #: Questions, with what is true of the samples: first the hypothesis.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -140,17 +140,58 @@ class HypothesisTests(Experiment):
     title = "Level, power and seconds of tests of two samples and of independence."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
+    skipped_by = ("question", "method", "n")
+
+    def cases(self) -> Iterator[Case]:
+        """Return each test at each size, under the hypothesis and otherwise."""
+        methods = known_names("test", self.options.methods, METHODS)
+        for question, truths in QUESTIONS.items():
+            yield from grid(
+                question=(question,),
+                method=methods,
+                n=sorted(set(self.options.n)),
+                truth=truths,
+            )
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Return the share of rejections, over new samples in every trial."""
+        question, n, options = case["question"], case["n"], self.options
+        method = METHODS[case["method"]]
+        method.check(n)
+        if case["method"] == "columns" and question != "two samples":
+            raise SkippedCase("it compares columns of two samples")
+        trials, full = options.trials, _FULL_ROWS
+        if case["method"] in _SLOW:
+            trials, full = trials // 4, _SLOW_ROWS
+        trials = max(1, trials * min(n, full) // n)
+        rng = np.random.default_rng([options.seed, n])
+        rejections, seconds = 0, []
+        for trial in range(trials):
+            X, Y = samples(case["truth"], n, rng)
+            start = time.process_time()
+            pvalue = method.make(question, X, Y, trial)
+            seconds.append(time.process_time() - start)
+            rejections += bool(pvalue <= _LEVEL)
+        return {
+            "seed": options.seed,
+            "label": method.label,
+            "trials": trials,
+            "rejected": rejections / trials,
+            "seconds": median(seconds),
+        }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _with_intervals(results),
             "{question}: rejected at 5 %, and CPU seconds of a test",
             "test | rows | samples | truth | rejected | 95 % interval | CPU s",
             "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
             "{low:.1p} to {high:.1p} | {seconds:.3g}",
-            records=_with_intervals,
             per="question",
-        ),
-    )
-    skipped_by = ("question", "method", "n")
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -193,41 +234,3 @@ class HypothesisTests(Experiment):
             )
         add_legend(figure)
         return figure
-
-    def cases(self) -> Iterator[Case]:
-        """Return each test at each size, under the hypothesis and otherwise."""
-        methods = known_names("test", self.options.methods, METHODS)
-        for question, truths in QUESTIONS.items():
-            yield from grid(
-                question=(question,),
-                method=methods,
-                n=sorted(set(self.options.n)),
-                truth=truths,
-            )
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Return the share of rejections, over new samples in every trial."""
-        question, n, options = case["question"], case["n"], self.options
-        method = METHODS[case["method"]]
-        method.check(n)
-        if case["method"] == "columns" and question != "two samples":
-            raise SkippedCase("it compares columns of two samples")
-        trials, full = options.trials, _FULL_ROWS
-        if case["method"] in _SLOW:
-            trials, full = trials // 4, _SLOW_ROWS
-        trials = max(1, trials * min(n, full) // n)
-        rng = np.random.default_rng([options.seed, n])
-        rejections, seconds = 0, []
-        for trial in range(trials):
-            X, Y = samples(case["truth"], n, rng)
-            start = time.process_time()
-            pvalue = method.make(question, X, Y, trial)
-            seconds.append(time.process_time() - start)
-            rejections += bool(pvalue <= _LEVEL)
-        return {
-            "seed": options.seed,
-            "label": method.label,
-            "trials": trials,
-            "rejected": rejections / trials,
-            "seconds": median(seconds),
-        }

@@ -25,7 +25,7 @@ from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, grid
-from ..tables import Listing, aggregated
+from ..tables import TextTable, aggregated, listing
 
 LEVELS = (0.05, 0.5, 0.95)
 _COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
@@ -146,31 +146,7 @@ class Quantiles(Experiment):
     title = "Quantiles beside the true ones: errors, coverage, crossings, seconds."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
-            "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
-            "method | rows | RMSE | pinball | between | crossing | CPU s",
-            "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "
-            "{pinball_std:.4f} | {coverage:.1p} ± {coverage_std:.1p} | "
-            "{crossing:.1p} | {train_cpu_seconds:.2f}",
-            "means over {n_seeds} data sets, ± standard deviations; RMSE: from the "
-            "true quantiles; between and crossing: % of test rows",
-            records=_over_seeds,
-        ),
-    )
     skipped_by = ("method", "n")
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors, with the range of the data sets, and seconds."""
-        figure, (left, right) = panels(2)
-        shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
-        label = "RMSE from true quantiles"
-        curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
-        seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
-        curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
-        add_legend(figure)
-        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return each method on each data set."""
@@ -186,3 +162,30 @@ class Quantiles(Experiment):
         method = METHODS[case["method"]]
         method.check(case["n"])
         return {"label": method.label} | in_fresh_process(fit_quantiles, case)
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _over_seeds(results),
+            "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
+            "method | rows | RMSE | pinball | between | crossing | CPU s",
+            "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "
+            "{pinball_std:.4f} | {coverage:.1p} ± {coverage_std:.1p} | "
+            "{crossing:.1p} | {train_cpu_seconds:.2f}",
+            "means over {n_seeds} data sets, ± standard deviations; RMSE: from the "
+            "true quantiles; between and crossing: % of test rows",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors, with the range of the data sets, and seconds."""
+        figure, (left, right) = panels(2)
+        shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
+        label = "RMSE from true quantiles"
+        curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
+        seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
+        curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
+        add_legend(figure)
+        return figure

@@ -40,9 +40,10 @@ from ..process import in_fresh_process
 from ..runner import Case, grid
 from ..tables import (
     Fitted,
-    Listing,
+    TextTable,
     aggregated,
     fitted_power,
+    listing,
     of,
     percent,
     sentences,
@@ -134,29 +135,6 @@ def _scaled(results: Mapping[str, Any]) -> list[Any]:
     return result
 
 
-_SCALING = tuple(
-    Listing(
-        f"pcg on streamed rows, d = {{d:,}}, {fixed}",
-        f"{name} | fit | iterations | an iteration | peak | anonymous | test error | "
-        "outcome",
-        f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
-        "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
-        "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
-        Fitted(
-            "exponents (all points, last two): "
-            + ", ".join(
-                f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
-                f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
-                for key, cost in _COSTS.items()
-            )
-        ),
-        records=_scaled,
-        where={"axis": axis},
-    )
-    for axis, (name, fixed) in _AXES.items()
-)
-
-
 _TITLE = (
     "{kernel}, alpha = {arguments[alpha]:g}: {dataset[name]}, {dataset[n_train]:,} "
     "rows, {dataset[n_test]:,} test rows"
@@ -219,32 +197,9 @@ class Ridge(ClassifierExperiment):
     name = "ridge"
     title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
     Options = Options
-    listed = (
-        Listing(
-            _TITLE,
-            "D | method | features | fit | train | × faster | predict | accuracy | "
-            "peak | iter. | residual | outcome",
-            "{n_components:,} | {method} | {features_seconds:seconds} | "
-            "{fit_seconds:seconds} | {train_seconds:seconds} | "
-            "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
-            "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
-            "{outcome:words}",
-            "peers: features, then RidgeClassifier; medians over seeds; train is "
-            "features and fit; peak is of the whole process, with imports and data",
-            records=described,
-        ),
-        *_SCALING,
-    )
     contenders = METHODS
     skipped_by = ("family", "method", "n_components")
     record = staticmethod(ridge_record)
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against seconds."""
-        shown = list(described(results))
-        title = text(_TITLE, {**results, **(shown[0] if shown else {})})
-        return cost_figure(shown, METHODS, title, (7.6, 5.2))
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""
@@ -357,6 +312,51 @@ class Ridge(ClassifierExperiment):
                 "skipped": [pcg | note for note in unscaled],
             }
         return result
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            described(results),
+            _TITLE,
+            "D | method | features | fit | train | × faster | predict | accuracy | "
+            "peak | iter. | residual | outcome",
+            "{n_components:,} | {method} | {features_seconds:seconds} | "
+            "{fit_seconds:seconds} | {train_seconds:seconds} | "
+            "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
+            "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
+            "{outcome:words}",
+            "peers: features, then RidgeClassifier; medians over seeds; train is "
+            "features and fit; peak is of the whole process, with imports and data",
+        )
+        for axis, (name, fixed) in _AXES.items():
+            yield from listing(
+                results,
+                of(_scaled(results), axis=axis),
+                f"pcg on streamed rows, d = {{d:,}}, {fixed}",
+                f"{name} | fit | iterations | an iteration | peak | anonymous | "
+                "test error | outcome",
+                f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
+                "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
+                "{peak_anonymous_bytes:megabytes} | {test_error:percent} | "
+                "{outcome:words}",
+                Fitted(
+                    "exponents (all points, last two): "
+                    + ", ".join(
+                        f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
+                        f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
+                        for key, cost in _COSTS.items()
+                    )
+                ),
+            )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against seconds."""
+        shown = list(described(results))
+        title = text(_TITLE, {**results, **(shown[0] if shown else {})})
+        return cost_figure(shown, METHODS, title, (7.6, 5.2))
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

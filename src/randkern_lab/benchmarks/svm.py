@@ -23,7 +23,7 @@ from ..contenders import Contender
 from ..options import option
 from ..runner import Case
 from ..scoring import Trial
-from ..tables import Listing, text
+from ..tables import TextTable, listing, text
 from .classifiers import ClassifierExperiment, classifier_record, cost_figure
 from .rows import RowOptions
 
@@ -121,28 +121,8 @@ class Machines(ClassifierExperiment):
     name = "svm"
     title = "Accuracy of support vector machines against seconds, beside scikit-learn."
     Options = Options
-    listed = (
-        Listing(
-            _TITLE,
-            "method | rows | D | accuracy | train | CPU s | predict | support | gap | "
-            "peak",
-            "{label} | {n_train:,} | {n_components:,} | "
-            "{test_accuracy:percent} | {train_seconds:seconds} | "
-            "{train_cpu_seconds:seconds} | {predict_seconds:seconds} | "
-            "{n_support:,} | {duality_gap:.0e} | {peak_memory_bytes:megabytes}",
-            "train: features and fit, in seconds of the clock and of all processors; "
-            "support: rows with weight; gap: the relative duality gap; peak of the "
-            "whole process, with imports and data",
-        ),
-    )
     contenders = METHODS
     record = staticmethod(machine_record)
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against seconds."""
-        title = text(f"{_TITLE}; labels: D", results)
-        return cost_figure(results["records"], METHODS, title, (7.2, 4.8))
 
     def cases(self) -> Iterator[Case]:
         """Return methods on features by their number, then exact kernels."""
@@ -157,3 +137,27 @@ class Machines(ClassifierExperiment):
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         result = super().conclude(results)
         return {"arguments": result["arguments"] | {"C": self.options.penalty}}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            results["records"],
+            _TITLE,
+            "method | rows | D | accuracy | train | CPU s | predict | support | gap | "
+            "peak",
+            "{label} | {n_train:,} | {n_components:,} | "
+            "{test_accuracy:percent} | {train_seconds:seconds} | "
+            "{train_cpu_seconds:seconds} | {predict_seconds:seconds} | "
+            "{n_support:,} | {duality_gap:.0e} | {peak_memory_bytes:megabytes}",
+            "train: features and fit, in seconds of the clock and of all processors; "
+            "support: rows with weight; gap: the relative duality gap; peak of the "
+            "whole process, with imports and data",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return error against seconds."""
+        title = text(f"{_TITLE}; labels: D", results)
+        return cost_figure(results["records"], METHODS, title, (7.2, 4.8))

@@ -13,7 +13,6 @@ scikit-learn's.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from ..options import CommonOptions, option
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import Pivot
+from ..tables import TextTable, of, pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -425,33 +424,7 @@ class Options(CommonOptions):
 class TableExperiment(Experiment):
     """Methods on tables: what is listed and drawn, and their mean ranks."""
 
-    listed = (
-        *(
-            Pivot(
-                title,
-                "table",
-                "method",
-                f"{{{measure}:{form}}}",
-                headings={name: style.label for name, style in METHODS.items()},
-                records=partial(_having, measure=measure),
-                where={"kind": kind} if kind else {},
-            )
-            for kind, measure, form, title in _MEASURES
-        ),
-        Pivot(
-            "Mean ranks (and on how many tables {first} has no larger error)",
-            "method",
-            "ranking",
-            _rank,
-            label=str,
-            records=_ranked,
-        ),
-    )
     skipped_by = ("method", "table")
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        return dot_plot(results["records"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the mean ranks of the methods that fitted all tables."""
@@ -465,6 +438,34 @@ class TableExperiment(Experiment):
             )
         }
         return {"ranks": {name: result for name, result in ranks.items() if result}}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        for kind, measure, form, title in _MEASURES:
+            own = _having(results, measure)
+            yield from pivot(
+                results,
+                of(own, kind=kind) if kind else own,
+                title,
+                "table",
+                "method",
+                f"{{{measure}:{form}}}",
+                {name: style.label for name, style in METHODS.items()},
+            )
+        yield from pivot(
+            results,
+            _ranked(results),
+            "Mean ranks (and on how many tables {first} has no larger error)",
+            "method",
+            "ranking",
+            _rank,
+            label=str,
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        return dot_plot(results["records"])
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, grid
-from ..tables import Listing
+from ..tables import TextTable, listing
 from .gp_peers import negative_log_density
 
 # Kilometres between places: three arc seconds, at 36 degrees north.
@@ -126,17 +126,32 @@ class Terrain(Experiment):
     title = "Heights of terrain by processes of nearest rows and of features."
     command = "bench"
     Options = Options
-    listed = (
-        Listing(
+    skipped_by = ("method", "n")
+
+    def cases(self) -> Iterator[Case]:
+        """Return each method at each size."""
+        methods = known_names("method", self.options.methods, METHODS)
+        yield from grid(n=sorted(set(self.options.n)), method=methods)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Fit in a process of its own."""
+        label, seed = METHODS[case["method"]].label, self.options.seed
+        answer = in_fresh_process(fit_terrain, {**case, "seed": seed})
+        return {"label": label, "seed": seed, **answer}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            results["records"],
             "heights between {n:,} known ones",
             "method | fitted | error (m) | −log density | in 95 % | fit | predict",
             "{label} | {n_train:,} | {rmse:.2f} | {density:.2f} | {inside:.1p} | "
             "{fit_cpu_seconds:.3g} | {predict_cpu_seconds:.3g}",
             "fit and predict: CPU seconds, predict of 20,000 unknown heights",
             per="n",
-        ),
-    )
-    skipped_by = ("method", "n")
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -158,14 +173,3 @@ class Terrain(Experiment):
         )
         add_legend(figure)
         return figure
-
-    def cases(self) -> Iterator[Case]:
-        """Return each method at each size."""
-        methods = known_names("method", self.options.methods, METHODS)
-        yield from grid(n=sorted(set(self.options.n)), method=methods)
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Fit in a process of its own."""
-        label, seed = METHODS[case["method"]].label, self.options.seed
-        answer = in_fresh_process(fit_terrain, {**case, "seed": seed})
-        return {"label": label, "seed": seed, **answer}

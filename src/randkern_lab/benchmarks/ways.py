@@ -21,7 +21,7 @@ from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import option
 from ..runner import Case, SkippedCase
-from ..tables import Listing, text
+from ..tables import TextTable, listing, text
 from .classifiers import ClassifierExperiment
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
@@ -128,18 +128,45 @@ class Ways(ClassifierExperiment):
     name = "ways"
     title = "Error against seconds and memory: all our ways, beside scikit-learn's."
     Options = Options
-    listed = (
-        Listing(
+    contenders = METHODS
+    skipped_by = ("method", "n_train", "n_components")
+
+    def cases(self) -> Iterator[Case]:
+        """Return the sizes of each method."""
+        options = self.options
+        sizes: dict[str, tuple[str, tuple[int, ...]]] = {
+            "landmarks": ("n_components", options.landmarks),
+            "exact": ("n_train", options.exact_rows),
+            "Nystroem": ("n_components", options.nystroem),
+            "logistic": ("max_iter", (100,)),
+            "trees": ("max_iter", options.rounds),
+        }
+        for method in self.methods:
+            key, values = sizes.get(method, ("n_components", options.n_components))
+            for size in sorted(set(values)):
+                case = {"method": method, "n_components": None, "n_train": self.n}
+                yield case | {"max_iter": None, key: size}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        if case["n_train"] > self.n:
+            raise SkippedCase(f"there are {self.n:,} training rows")
+        result = super().measure(case)
+        seed, gigabytes = self.options.seed, result["peak_memory_bytes"] / 1e9
+        return {"seed": seed, "peak_gb": gigabytes, **result}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            results["records"],
             _TITLE,
             "method | rows | D | iter. | test error | train | predict | peak",
             "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | "
             "{test_error:percent} | {train_seconds:seconds} | "
             "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
             "train: features and fit; peak of the whole process, with imports and data",
-        ),
-    )
-    contenders = METHODS
-    skipped_by = ("method", "n_train", "n_components")
+        )
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,26 +193,3 @@ class Ways(ClassifierExperiment):
         )
         _finish_few(axes, records)
         return {"ways.png": both, "ways-seconds.png": alone}
-
-    def cases(self) -> Iterator[Case]:
-        """Return the sizes of each method."""
-        options = self.options
-        sizes: dict[str, tuple[str, tuple[int, ...]]] = {
-            "landmarks": ("n_components", options.landmarks),
-            "exact": ("n_train", options.exact_rows),
-            "Nystroem": ("n_components", options.nystroem),
-            "logistic": ("max_iter", (100,)),
-            "trees": ("max_iter", options.rounds),
-        }
-        for method in self.methods:
-            key, values = sizes.get(method, ("n_components", options.n_components))
-            for size in sorted(set(values)):
-                case = {"method": method, "n_components": None, "n_train": self.n}
-                yield case | {"max_iter": None, key: size}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        if case["n_train"] > self.n:
-            raise SkippedCase(f"there are {self.n:,} training rows")
-        result = super().measure(case)
-        seed, gigabytes = self.options.seed, result["peak_memory_bytes"] / 1e9
-        return {"seed": seed, "peak_gb": gigabytes, **result}

@@ -50,14 +50,14 @@ from ..process import Stopwatch
 from ..runner import Case, Experiment, grid
 from ..tables import (
     Fitted,
-    Listing,
-    Pivot,
-    Quantity,
+    TextTable,
     columns,
     fitted_powers,
+    listing,
     mean_interval,
     of,
     paired,
+    pivot,
     sentences,
 )
 from .images import build_skeleton, load_circle_images
@@ -129,99 +129,12 @@ class Options(DataOptions):
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
 
 
-def embed(X: NDArray[Any]) -> NDArray[Any]:
-    """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
-    return np.concatenate([np.cos(X), np.sin(X)], axis=1)
-
-
-def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
-    """Return the shallow and deep kernels on some images."""
-    n = X.shape[1]
-    # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    shallow = fully_connected(n, activation=Exponential(1.0)), float(np.sqrt(n))
-    kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
-    return {
-        name: Problem(
-            skeleton,
-            X,
-            lengthscale,
-            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
-        )
-        for name, (skeleton, lengthscale) in kinds.items()
-    }
-
-
-_MEAN_ERROR = Quantity("mean_error", ".5f")
-_MEDIANS: Mapping[str, Any] = {"records": "medians", "per": "kernel"}
-
-
 class CompositionalAccuracy(Experiment):
     """Every kernel, method, number of features and seed."""
 
     name = "compositional-accuracy"
     title = "Gram matrices of compositional features (Daniely et al., Fig. 3)."
     Options = Options
-    listed = (
-        Pivot(
-            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
-            "|error| of the Gram matrix, medians",
-            "n_components",
-            "method",
-            _MEAN_ERROR,
-            **_MEDIANS,
-        ),
-        Pivot(
-            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
-            "draw and evaluate",
-            "n_components",
-            "method",
-            "{seconds:milliseconds}",
-            **_MEDIANS,
-        ),
-        Listing(
-            "at D = {n_components:,}",
-            "kernel, method | mean | RMS | max | 1 - correlation | function",
-            "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
-            "| {correlation:complement} | {function_error:.5f}",
-            records="medians",
-            where={"n_components": max},
-        ),
-        Pivot(
-            Fitted("error with over error without, paired by seed (95 % interval)"),
-            ("kernel", "n_components"),
-            "gain",
-            "{ratio:.3f} ({low:.3f}-{high:.3f})",
-            records="gains",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D, and ratios of errors with their intervals."""
-        figure, (*errors, right) = panels(3, size=(3.9, 4.6))
-        images = results["dataset"]["n_images"]
-        for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
-            curves(
-                place,
-                of(results["medians"], kernel=kernel),
-                "n_components",
-                "mean_error",
-                METHODS,
-                title=title,
-                ylabel=f"mean |error|, Gram matrix of {images} images",
-            )
-        gains = results["gains"][::-1]
-        ratios, low, high = columns(gains, "ratio", "low", "high")
-        ends, places = [ratios - low, high - ratios], range(len(gains))
-        right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
-        right.axvline(1.0, color="0.4", lw=1, linestyle="--")
-        labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-        right.set_yticks(places, labels, fontsize=8)
-        right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
-        xlabel = "error with / error without (95 %)"
-        name_axes(right, "gains, paired by seed", xlabel)
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> Case:
         """Load the images, and compile the code to be timed."""
@@ -276,6 +189,74 @@ class CompositionalAccuracy(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["medians"],
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
+            "|error| of the Gram matrix, medians",
+            "n_components",
+            "method",
+            "{mean_error:.5f}",
+            per="kernel",
+        )
+        yield from pivot(
+            results,
+            results["medians"],
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
+            "draw and evaluate",
+            "n_components",
+            "method",
+            "{seconds:milliseconds}",
+            per="kernel",
+        )
+        yield from listing(
+            results,
+            of(results["medians"], n_components=max),
+            "at D = {n_components:,}",
+            "kernel, method | mean | RMS | max | 1 - correlation | function",
+            "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
+            "| {correlation:complement} | {function_error:.5f}",
+        )
+        yield from pivot(
+            results,
+            results["gains"],
+            Fitted("error with over error without, paired by seed (95 % interval)"),
+            ("kernel", "n_components"),
+            "gain",
+            "{ratio:.3f} ({low:.3f}-{high:.3f})",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D, and ratios of errors with their intervals."""
+        figure, (*errors, right) = panels(3, size=(3.9, 4.6))
+        images = results["dataset"]["n_images"]
+        for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
+            curves(
+                place,
+                of(results["medians"], kernel=kernel),
+                "n_components",
+                "mean_error",
+                METHODS,
+                title=title,
+                ylabel=f"mean |error|, Gram matrix of {images} images",
+            )
+        gains = results["gains"][::-1]
+        ratios, low, high = columns(gains, "ratio", "low", "high")
+        ends, places = [ratios - low, high - ratios], range(len(gains))
+        right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
+        right.axvline(1.0, color="0.4", lw=1, linestyle="--")
+        labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+        right.set_yticks(places, labels, fontsize=8)
+        right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+        xlabel = "error with / error without (95 %)"
+        name_axes(right, "gains, paired by seed", xlabel)
+        add_legend(figure)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
         yield (
@@ -295,6 +276,28 @@ class CompositionalAccuracy(Experiment):
             f"of {len(results['gains'])} paired gains {len(below)} lower the error "
             f"beyond their interval, {len(above)} raise it"
         )
+
+
+def embed(X: NDArray[Any]) -> NDArray[Any]:
+    """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
+    return np.concatenate([np.cos(X), np.sin(X)], axis=1)
+
+
+def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
+    """Return the shallow and deep kernels on some images."""
+    n = X.shape[1]
+    # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
+    shallow = fully_connected(n, activation=Exponential(1.0)), float(np.sqrt(n))
+    kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
+    return {
+        name: Problem(
+            skeleton,
+            X,
+            lengthscale,
+            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
+        )
+        for name, (skeleton, lengthscale) in kinds.items()
+    }
 
 
 def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:

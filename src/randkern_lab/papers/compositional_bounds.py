@@ -36,7 +36,7 @@ from randkern.skeletons import fully_connected, sphere
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Experiment, grid
-from ..tables import Listing, Pivot, of
+from ..tables import TextTable, listing, of, pivot
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
@@ -76,30 +76,56 @@ class CompositionalBounds(Experiment):
     name = "compositional-bounds"
     title = "Bounds of schemes beside what they bound (Daniely et al., 3, 4 and 6)."
     Options = Options
-    listed = (
-        Listing(
+
+    def cases(self) -> Iterator[Case]:
+        """Return spheres by numbers of features, then schemes by dimension."""
+        options = self.options
+        yield from grid(
+            measure=["approximation"],
+            n=options.spheres,
+            n_components=sorted(set(options.n_components)),
+        )
+        yield from grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
+
+    def measure(self, case: Case) -> Any:
+        """Return errors and bounds of entries and functions, or of a scheme."""
+        options, n = self.options, case["n"]
+        if case["measure"] == "approximation":
+            size = case["n_components"]
+            return approximation(n, size, options.seeds, options.seed)
+        rng = np.random.default_rng([options.seed, n])
+        norm = scheme_norm(case["scheme"], n, options.draws, options.sets, rng)
+        least = (n / 2) ** 0.5
+        return {"norm": norm, "bound": least, "ratio": norm / least}
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            of(results["records"], measure="entry"),
             f"Theorem 3: {1 - _DELTA:.0%} quantile of |error| of an entry, its bound",
             "C² | draws | measured | bound",
             "{C2:g} | {draws:,} | {quantile:.4f} | {bound:.4f}",
-            where={"measure": "entry"},
-        ),
-        Listing(
+        )
+        yield from listing(
+            results,
+            of(results["records"], measure="function"),
             "Corollary 4: mean square error of functions of norm 1, and its bound",
             "C² | draws | mean | largest | standard error | bound",
             "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
             "{standard_error:.6f} | {bound:.6f}",
-            where={"measure": "function"},
-        ),
-        Pivot(
+        )
+        yield from pivot(
+            results,
+            of(results["records"], measure="norm"),
             "Theorem 6: the bound of schemes of the sphere over √(n/2)",
             "n",
             "scheme",
             "{ratio:.4f}",
-            tuple(SCHEMES),
-            where={"measure": "norm"},
+            headings=tuple(SCHEMES),
             label=str,
-        ),
-    )
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -147,27 +173,6 @@ class CompositionalBounds(Experiment):
             # A legend each: colours of the panels have different meanings.
             place.legend(frameon=False, fontsize=8, handlelength=3.2)
         return figure
-
-    def cases(self) -> Iterator[Case]:
-        """Return spheres by numbers of features, then schemes by dimension."""
-        options = self.options
-        yield from grid(
-            measure=["approximation"],
-            n=options.spheres,
-            n_components=sorted(set(options.n_components)),
-        )
-        yield from grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
-
-    def measure(self, case: Case) -> Any:
-        """Return errors and bounds of entries and functions, or of a scheme."""
-        options, n = self.options, case["n"]
-        if case["measure"] == "approximation":
-            size = case["n_components"]
-            return approximation(n, size, options.seeds, options.seed)
-        rng = np.random.default_rng([options.seed, n])
-        norm = scheme_norm(case["scheme"], n, options.draws, options.sets, rng)
-        least = (n / 2) ** 0.5
-        return {"norm": norm, "bound": least, "ratio": norm / least}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

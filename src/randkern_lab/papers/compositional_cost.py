@@ -40,7 +40,7 @@ from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Pivot, groups, of, sentences, skip_notes
+from ..tables import TextTable, groups, of, pivot, sentences, skip_notes
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
@@ -83,13 +83,6 @@ class Options(CommonOptions):
     memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
 
 
-def _cell(group: Any) -> str:
-    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
-    if "pixels" in group and group.pixels.notna().all():
-        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
-    return text + ")"
-
-
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
 
 
@@ -99,62 +92,6 @@ class CompositionalCost(Experiment):
     name = "compositional-cost"
     title = "Drawing and evaluating deep features against the size of images."
     Options = Options
-    listed = (
-        Pivot(
-            "seconds to draw (of processor time), by side of the image",
-            "side",
-            "method",
-            "{seconds:.3f} ({cpu_seconds:.3f})",
-            label=str,
-            where=_DRAW,
-        ),
-        Pivot(
-            "D = {n_components:,}: ns per entry of the feature matrix (of processor "
-            "time; pixels read, factors per feature)",
-            "side",
-            "method",
-            _cell,
-            label=str,
-            where=_EVALUATE,
-            per="n_components",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return times of evaluating and of drawing, and what grows with images."""
-        figure, axes = panels(3, size=(3.8, 3.9))
-        evaluated = of(results["records"], **_EVALUATE, n_components=max)
-        size = evaluated[0]["n_components"]
-        for place, records, y, title, label in (
-            (
-                axes[0],
-                evaluated,
-                "cpu_nanoseconds",
-                f"evaluating, D = {size:,}",
-                "processor ns per entry",
-            ),
-            (
-                axes[1],
-                of(results["records"], **_DRAW),
-                "nanoseconds",
-                "drawing",
-                "ns per draw",
-            ),
-            (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
-        ):
-            curves(
-                place,
-                records,
-                "side",
-                y,
-                METHODS,
-                title=title,
-                xlabel="side of the image",
-                ylabel=label,
-            )
-        add_legend(figure)
-        return figure
 
     def cases(self) -> Iterator[Case]:
         """Return the measurements for images of each side."""
@@ -239,6 +176,66 @@ class CompositionalCost(Experiment):
         return {"rows": n, **lap._asdict(), "peak_bytes": peak}
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            of(results["records"], **_DRAW),
+            "seconds to draw (of processor time), by side of the image",
+            "side",
+            "method",
+            "{seconds:.3f} ({cpu_seconds:.3f})",
+            label=str,
+        )
+        yield from pivot(
+            results,
+            of(results["records"], **_EVALUATE),
+            "D = {n_components:,}: ns per entry of the feature matrix (of processor "
+            "time; pixels read, factors per feature)",
+            "side",
+            "method",
+            _cell,
+            label=str,
+            per="n_components",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return times of evaluating and of drawing, and what grows with images."""
+        figure, axes = panels(3, size=(3.8, 3.9))
+        evaluated = of(results["records"], **_EVALUATE, n_components=max)
+        size = evaluated[0]["n_components"]
+        for place, records, y, title, label in (
+            (
+                axes[0],
+                evaluated,
+                "cpu_nanoseconds",
+                f"evaluating, D = {size:,}",
+                "processor ns per entry",
+            ),
+            (
+                axes[1],
+                of(results["records"], **_DRAW),
+                "nanoseconds",
+                "drawing",
+                "ns per draw",
+            ),
+            (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
+        ):
+            curves(
+                place,
+                records,
+                "side",
+                y,
+                METHODS,
+                title=title,
+                xlabel="side of the image",
+                ylabel=label,
+            )
+        add_legend(figure)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         evaluated = of(results["records"], **_EVALUATE)
         for named, own in groups(evaluated, "method", "n_components"):
@@ -263,6 +260,13 @@ class CompositionalCost(Experiment):
             "{peak_bytes:megabytes}",
         )
         yield from skip_notes(results, "method", "side", "n_components")
+
+
+def _cell(group: Any) -> str:
+    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
+    if "pixels" in group and group.pixels.notna().all():
+        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
+    return text + ")"
 
 
 def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:

@@ -61,7 +61,7 @@ from ..runner import Case, Experiment
 from ..scoring import fit_and_score, misclassified
 from ..tables import (
     Fitted,
-    Pivot,
+    TextTable,
     at_edges,
     count,
     edge_notes,
@@ -69,6 +69,7 @@ from ..tables import (
     groups,
     mean_of,
     of,
+    pivot,
     skip_notes,
     text,
 )
@@ -146,97 +147,12 @@ class _Drawn(NamedTuple):
     predict_seconds: float
 
 
-def _chosen(loss: str, penalty: float, error: float) -> Case:
-    """Return a penalty, α for ridge and C for the others, as keys of a record."""
-    name, tried = ("alpha", _ALPHAS) if loss == "ridge" else ("C", _CS)
-    return {
-        "loss": loss,
-        "alpha": penalty if loss == "ridge" else 1 / penalty,
-        "at_edge": at_edges({name: penalty}, {name: tried}),
-        "validation_error": error,
-    }
-
-
-def growing(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of the growth, with their regime."""
-    records = of(results["records"], measure="growth")
-    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
-
-
 class CompositionalStructure(Experiment):
     """Features against D, and growth with n, on one set of images."""
 
     name = "compositional-structure"
     title = "Linear, shallow and deep skeletons (Daniely et al., Theorem 5)."
     Options = Options
-    listed = (
-        Pivot(
-            "{data}, {n_train:,} training rows: test error in % (s of fit)",
-            ("n_components", "n_train"),
-            "curve",
-            "{test_error:.2p} ({fit_seconds:.1f})",
-            where={"measure": "features"},
-        ),
-        Pivot(
-            "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
-            "n_train",
-            "{curve}, {regime}",
-            "test_error",
-            records=growing,
-            per="loss",
-        ),
-        Pivot(
-            "{data}: error of features minus that of the exact kernel at n = "
-            "{n_train:,}, in points (standard error of the test rows)",
-            ("loss", "curve"),
-            "ratio",
-            "{difference:+.1p} ({standard_error:.1p})",
-            {ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio},
-            corner="loss, skeleton",
-            label=lambda loss, curve: f"{loss}, {curve}",
-            records="growth_gaps",
-            where={"n_train": max},
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return ridge against D, and errors against n for each loss and skeleton."""
-        growth = growing(results)
-        losses = list(dict.fromkeys(r["loss"] for r in growth))
-        skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
-        features = of(results["records"], measure="features")
-        n = bool(features) + len(losses) * len(skeletons)
-        figure, axes = panels(n, bool(features) + len(losses), (3.8, 3.6))
-        places = iter(axes)
-        if features:
-            title, place = f"{features[0]['data']}: ridge", next(places)
-            curves(
-                place,
-                features,
-                "n_components",
-                "test_error",
-                CURVES,
-                "curve",
-                title=title,
-                log="x",
-            )
-            place.set_ylim(top=1.3 * place.get_ylim()[1])
-            place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
-        for skeleton, loss in product(skeletons, losses):
-            curves(
-                next(places),
-                of(growth, curve=skeleton, loss=loss),
-                "n_train",
-                "test_error",
-                {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
-                "regime",
-                title=f"{skeleton}, {loss}: D as a function of n",
-                bars="spread",
-            )
-        last = axes[-1].get_legend_handles_labels()
-        figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
-        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -384,6 +300,80 @@ class CompositionalStructure(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            of(results["records"], measure="features"),
+            "{data}, {n_train:,} training rows: test error in % (s of fit)",
+            ("n_components", "n_train"),
+            "curve",
+            "{test_error:.2p} ({fit_seconds:.1f})",
+        )
+        yield from pivot(
+            results,
+            growing(results),
+            "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
+            "n_train",
+            "{curve}, {regime}",
+            "{test_error:.2p}",
+            per="loss",
+        )
+        yield from pivot(
+            results,
+            of(results["growth_gaps"], n_train=max),
+            "{data}: error of features minus that of the exact kernel at n = "
+            "{n_train:,}, in points (standard error of the test rows)",
+            ("loss", "curve"),
+            "ratio",
+            "{difference:+.1p} ({standard_error:.1p})",
+            headings={
+                ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio
+            },
+            corner="loss, skeleton",
+            label=lambda loss, curve: f"{loss}, {curve}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return ridge against D, and errors against n for each loss and skeleton."""
+        growth = growing(results)
+        losses = list(dict.fromkeys(r["loss"] for r in growth))
+        skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
+        features = of(results["records"], measure="features")
+        n = bool(features) + len(losses) * len(skeletons)
+        figure, axes = panels(n, bool(features) + len(losses), (3.8, 3.6))
+        places = iter(axes)
+        if features:
+            title, place = f"{features[0]['data']}: ridge", next(places)
+            curves(
+                place,
+                features,
+                "n_components",
+                "test_error",
+                CURVES,
+                "curve",
+                title=title,
+                log="x",
+            )
+            place.set_ylim(top=1.3 * place.get_ylim()[1])
+            place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
+        for skeleton, loss in product(skeletons, losses):
+            curves(
+                next(places),
+                of(growth, curve=skeleton, loss=loss),
+                "n_train",
+                "test_error",
+                {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
+                "regime",
+                title=f"{skeleton}, {loss}: D as a function of n",
+                bars="spread",
+            )
+        last = axes[-1].get_legend_handles_labels()
+        figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for data, ordered in results["order"].items():
             if ordered:
@@ -411,6 +401,23 @@ class CompositionalStructure(Experiment):
             )
         yield from _edge_notes(results["records"])
         yield from skip_notes(results, "data", "curve", "n_components")
+
+
+def _chosen(loss: str, penalty: float, error: float) -> Case:
+    """Return a penalty, α for ridge and C for the others, as keys of a record."""
+    name, tried = ("alpha", _ALPHAS) if loss == "ridge" else ("C", _CS)
+    return {
+        "loss": loss,
+        "alpha": penalty if loss == "ridge" else 1 / penalty,
+        "at_edge": at_edges({name: penalty}, {name: tried}),
+        "validation_error": error,
+    }
+
+
+def growing(results: Mapping[str, Any]) -> list[Case]:
+    """Return the records of the growth, with their regime."""
+    records = of(results["records"], measure="growth")
+    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:

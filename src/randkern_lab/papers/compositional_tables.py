@@ -41,13 +41,14 @@ from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score
 from ..tables import (
     Fitted,
-    Pivot,
+    TextTable,
     count,
     groups,
     mean_interval,
     mean_of,
     of,
     paired,
+    pivot,
     text,
 )
 
@@ -120,57 +121,6 @@ class CompositionalTables(Experiment):
     name = "compositional-tables"
     title = "Tables of mixed types: bases by column beside one-hot and Gaussian."
     Options = Options
-    listed = (
-        Pivot(
-            "test error in %, means over {arguments[repeats]} splits",
-            ("data", "n_components"),
-            "method",
-            "{test_error:.1p}",
-            METHODS,
-            records="means",
-        ),
-        Pivot(
-            Fitted(
-                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
-                "% interval)"
-            ),
-            ("data", "n_components"),
-            "method",
-            "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
-            METHODS,
-            records="differences",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the test errors of every split and method, and their means."""
-        sets = list(results["dataset"]["sets"])
-        figure, axes = panels(len(sets), size=(3.9, 3.6))
-        rows = {method: -i for i, method in enumerate(METHODS)}
-        for place, data in zip(axes, sets, strict=True):
-            splits = of(results["records"], data=data)
-            means = of(results["means"], data=data)
-            kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
-            for exact, colour, marker, shift in kinds:
-                for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
-                    own = [r for r in records if (r["n_components"] is None) == exact]
-                    label = "exact" if exact else f"{own[0]['n_components']:,} features"
-                    place.scatter(
-                        [100 * r["test_error"] for r in own],
-                        [rows[r["method"]] + shift for r in own],
-                        s=size,
-                        c=colour,
-                        marker=marker,
-                        alpha=alpha,
-                        linewidths=0,
-                        label=label if records is means else None,
-                    )
-            place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
-            place.set_xlim(left=0)
-            name_axes(place, data, "test error (%)")
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> Case:
         names = self.options.data
@@ -242,6 +192,61 @@ class CompositionalTables(Experiment):
             "differences": list(_differences(records)),
             "edges": list(_edges(records, self.options.quick)),
         }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["means"],
+            "test error in %, means over {arguments[repeats]} splits",
+            ("data", "n_components"),
+            "method",
+            "{test_error:.1p}",
+            headings=METHODS,
+        )
+        yield from pivot(
+            results,
+            results["differences"],
+            Fitted(
+                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
+                "% interval)"
+            ),
+            ("data", "n_components"),
+            "method",
+            "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
+            headings=METHODS,
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return the test errors of every split and method, and their means."""
+        sets = list(results["dataset"]["sets"])
+        figure, axes = panels(len(sets), size=(3.9, 3.6))
+        rows = {method: -i for i, method in enumerate(METHODS)}
+        for place, data in zip(axes, sets, strict=True):
+            splits = of(results["records"], data=data)
+            means = of(results["means"], data=data)
+            kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
+            for exact, colour, marker, shift in kinds:
+                for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
+                    own = [r for r in records if (r["n_components"] is None) == exact]
+                    label = "exact" if exact else f"{own[0]['n_components']:,} features"
+                    place.scatter(
+                        [100 * r["test_error"] for r in own],
+                        [rows[r["method"]] + shift for r in own],
+                        s=size,
+                        c=colour,
+                        marker=marker,
+                        alpha=alpha,
+                        linewidths=0,
+                        label=label if records is means else None,
+                    )
+            place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+            place.set_xlim(left=0)
+            name_axes(place, data, "test error (%)")
+        add_legend(figure)
+        return figure
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

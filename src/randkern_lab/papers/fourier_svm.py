@@ -39,7 +39,7 @@ from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import DataOptions, option
 from ..runner import Case, Experiment, SkippedCase
 from ..scoring import fit_and_score
-from ..tables import Fitted, Listing, Pivot, Quantity, fitted_powers, of, skip_notes
+from ..tables import Fitted, TextTable, fitted_powers, listing, of, pivot, skip_notes
 
 METHODS = {
     "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
@@ -61,7 +61,6 @@ _MAPS = {
         ("offset", ", offset", DASHED, False),
     )
 }
-_ACCURACY = Quantity("accuracy", ".4f")
 _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
 # Fewer features than rows, so that noisy labels cannot be separated.
@@ -104,101 +103,12 @@ class Task:
     penalty: float = np.inf
 
 
-def make_classifier(
-    kernel: Any, C: float, n_components: int | None, fourier: str | None, seed: int = 0
-) -> Any:
-    """Return a machine on features of one of the two maps, or on the exact kernel."""
-    return randkern.KernelSVC(
-        kernel,
-        C,
-        n_components,
-        fit_intercept=False,  # as in the paper
-        fourier=fourier or "pair",
-        random_state=seed,
-    )
-
-
-def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the soft margins of every map; exact kernels stand beside each of them."""
-    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
-        if record["fourier"] in (fourier, None):
-            yield {**record, "map": fourier}
-
-
-def _certificates(results: Mapping[str, Any]) -> list[Case]:
-    records = of(results["records"], measure="certificate")
-    return [{**r, "error": r["error"] or "none: separable"} for r in records]
-
-
-_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "per": "dataset"}
-_SOFT: Mapping[str, Any] = {"records": by_map, "per": "dataset"}
-
-
 class FourierSVM(Experiment):
     """Soft margins against n and D, hard margins, and what cannot be separated."""
 
     name = "fourier-svm"
     title = "Hard and soft margins on both feature maps, and their cost (Póczos)."
     Options = Options
-    listed = (
-        Pivot(
-            "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
-            "fit (test accuracy)",
-            "n_train",
-            "method",
-            "{cpu_seconds:.2f} ({accuracy:.4f})",
-            **_ROWS,
-        ),
-        Pivot(
-            "{dataset}, soft margins, {n_train:,} rows: test accuracy",
-            "n_components",
-            "{kernel}, {map}",
-            _ACCURACY,
-            **_SOFT,
-        ),
-        Listing(
-            "hard margins, {n_train:,} separable rows",
-            "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
-            "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
-            "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
-            where={"measure": "hard"},
-        ),
-        Listing(
-            "hard margins of {n_train:,} rows with noise, D = {n_components}",
-            "kernel | map | D | error | least a | sum of a | rows | residual",
-            "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
-            "{sum:.9f} | {support} | {residual:.1e}",
-            records=_certificates,
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds and accuracy against n, and accuracy against D."""
-        by_rows = of(results["records"], measure="rows")
-        sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
-        figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
-        for i, data in enumerate(sets):
-            own, soft = (
-                of(by_rows, dataset=data),
-                of(list(by_map(results)), dataset=data),
-            )
-            left, middle, right = axes[3 * i : 3 * i + 3]
-            curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
-            accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
-            curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
-            curves(
-                right,
-                soft,
-                "n_components",
-                "accuracy",
-                _MAPS,
-                ("kernel", "map"),
-                title=f"{data}: features",
-                **accuracy,
-            )
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> list[Case]:
         """Generate rows, load MNIST if there is a directory, and load compiled code."""
@@ -309,6 +219,73 @@ class FourierSVM(Experiment):
         return {"exponents": exponents, "published": [{"claim": claim}]}
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            of(results["records"], measure="rows"),
+            "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
+            "fit (test accuracy)",
+            "n_train",
+            "method",
+            "{cpu_seconds:.2f} ({accuracy:.4f})",
+            per="dataset",
+        )
+        yield from pivot(
+            results,
+            by_map(results),
+            "{dataset}, soft margins, {n_train:,} rows: test accuracy",
+            "n_components",
+            "{kernel}, {map}",
+            "{accuracy:.4f}",
+            per="dataset",
+        )
+        yield from listing(
+            results,
+            of(results["records"], measure="hard"),
+            "hard margins, {n_train:,} separable rows",
+            "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
+            "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
+            "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
+        )
+        yield from listing(
+            results,
+            _certificates(results),
+            "hard margins of {n_train:,} rows with noise, D = {n_components}",
+            "kernel | map | D | error | least a | sum of a | rows | residual",
+            "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
+            "{sum:.9f} | {support} | {residual:.1e}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return seconds and accuracy against n, and accuracy against D."""
+        by_rows = of(results["records"], measure="rows")
+        sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
+        figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
+        for i, data in enumerate(sets):
+            own, soft = (
+                of(by_rows, dataset=data),
+                of(list(by_map(results)), dataset=data),
+            )
+            left, middle, right = axes[3 * i : 3 * i + 3]
+            curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
+            accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
+            curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
+            curves(
+                right,
+                soft,
+                "n_components",
+                "accuracy",
+                _MAPS,
+                ("kernel", "map"),
+                title=f"{data}: features",
+                **accuracy,
+            )
+        add_legend(figure)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for name, exponents in results["exponents"].items():
             fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
@@ -328,6 +305,32 @@ class FourierSVM(Experiment):
                 f"{raised[0]['error']} with a certificate{worst}"
             )
         yield from skip_notes(results, "method", "dataset", "n_train")
+
+
+def make_classifier(
+    kernel: Any, C: float, n_components: int | None, fourier: str | None, seed: int = 0
+) -> Any:
+    """Return a machine on features of one of the two maps, or on the exact kernel."""
+    return randkern.KernelSVC(
+        kernel,
+        C,
+        n_components,
+        fit_intercept=False,  # as in the paper
+        fourier=fourier or "pair",
+        random_state=seed,
+    )
+
+
+def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the soft margins of every map; exact kernels stand beside each of them."""
+    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
+        if record["fourier"] in (fourier, None):
+            yield {**record, "map": fourier}
+
+
+def _certificates(results: Mapping[str, Any]) -> list[Case]:
+    records = of(results["records"], measure="certificate")
+    return [{**r, "error": r["error"] or "none: separable"} for r in records]
 
 
 def generate(

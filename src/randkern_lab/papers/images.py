@@ -22,6 +22,7 @@ from ..scoring import held_out_error
 PIXEL_THRESHOLD = 10.5 / 255
 _THRESHOLDS = tuple(np.array([4.5, 10.5, 31.5, 63.5, 95.5, 127.5, 159.5]) / 255)
 _SEARCH_ROWS, _SEARCH_COMPONENTS = 6000, 1000
+HELD_OUT_ROWS = _SEARCH_ROWS // 4  # of them, on which thresholds are compared
 _SEARCH_ALPHAS = tuple(10.0 ** np.arange(-6, 3))
 
 

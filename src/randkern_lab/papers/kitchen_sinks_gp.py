@@ -38,7 +38,7 @@ from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, groups, of, text
+from ..tables import Fitted, TextTable, fitted_power, groups, listing, of, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -49,7 +49,6 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-_ROOT = Quantity("root", ".4f")
 _GRID = 241
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
@@ -75,83 +74,12 @@ class Options(CommonOptions):
     repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
-def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
-    for named, _ in groups(results["records"], "convention", "n_components"):
-        convention, size = named["convention"], named["n_components"]
-        named["transform"] = _TRANSFORMS[convention]
-        mean, sd = (
-            root_mean_square(results["records"], convention, size, key)
-            for key in ("mean_error", "sd_error")
-        )
-        yield {**named, "what": "mean", "root": mean}
-        yield {**named, "what": "sd", "root": sd}
-        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
-
-
-def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
-    """Draw a posterior on features, the exact one, and the rows."""
-    curves = results["curves"]
-    x = np.array(curves["x"])
-    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
-    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
-    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
-    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
-    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
-    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
-        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
-    axes.plot(
-        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
-    )
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
-
-
 class KitchenSinks(Experiment):
     """Errors by D in both conventions, curves, and learned hyperparameters."""
 
     name = "kitchen-sinks-gp"
     title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
     Options = Options
-    listed = (
-        Pivot(
-            "root mean square error against the exact process, {arguments[repeats]} "
-            "draws each",
-            "n_components",
-            "{transform}: {what}",
-            _ROOT,
-            records=roots,
-        ),
-        Listing(
-            "hyperparameters of the marginal likelihood",
-            "D | lengthscale | noise",
-            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
-            records="learned",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return a posterior of each convention, and errors against D."""
-        figure, axes = panels(3, size=(4.4, 4.0))
-        bases = results["arguments"]["bases"]
-        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
-            _posterior(place, results, convention)
-            ylabel = "f(x): mean ± 2 standard errors"
-            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
-        curves(
-            axes[-1],
-            roots(results),
-            "n_components",
-            "root",
-            _STYLES,
-            ("convention", "what"),
-            title="against the exact process",
-            ylabel="root mean square error",
-        )
-        for place in axes:
-            place.legend(frameon=False, fontsize=8, handlelength=3.2)
-        return figure
 
     def prepare(self) -> dict[str, Any]:
         """Draw rows from the process: two clusters with a gap, edges without rows."""
@@ -284,6 +212,49 @@ class KitchenSinks(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            roots(results),
+            "root mean square error against the exact process, {arguments[repeats]} "
+            "draws each",
+            "n_components",
+            "{transform}: {what}",
+            "{root:.4f}",
+        )
+        yield from listing(
+            results,
+            results["learned"],
+            "hyperparameters of the marginal likelihood",
+            "D | lengthscale | noise",
+            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return a posterior of each convention, and errors against D."""
+        figure, axes = panels(3, size=(4.4, 4.0))
+        bases = results["arguments"]["bases"]
+        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
+            _posterior(place, results, convention)
+            ylabel = "f(x): mean ± 2 standard errors"
+            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
+        curves(
+            axes[-1],
+            roots(results),
+            "n_components",
+            "root",
+            _STYLES,
+            ("convention", "what"),
+            title="against the exact process",
+            ylabel="root mean square error",
+        )
+        for place in axes:
+            place.legend(frameon=False, fontsize=8, handlelength=3.2)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for convention, deviation in results["conventions"].items():
             yield (
@@ -301,6 +272,38 @@ class KitchenSinks(Experiment):
                     f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
                     f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
                 )
+
+
+def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
+    for named, _ in groups(results["records"], "convention", "n_components"):
+        convention, size = named["convention"], named["n_components"]
+        named["transform"] = _TRANSFORMS[convention]
+        mean, sd = (
+            root_mean_square(results["records"], convention, size, key)
+            for key in ("mean_error", "sd_error")
+        )
+        yield {**named, "what": "mean", "root": mean}
+        yield {**named, "what": "sd", "root": sd}
+        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
+
+
+def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+    """Draw a posterior on features, the exact one, and the rows."""
+    curves = results["curves"]
+    x = np.array(curves["x"])
+    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
+    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
+    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
+    axes.plot(
+        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
+    )
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
 def root_mean_square(

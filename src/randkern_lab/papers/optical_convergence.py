@@ -48,12 +48,13 @@ from ..options import DataOptions, option
 from ..runner import Case, Experiment, grid
 from ..tables import (
     Fitted,
-    Listing,
-    Pivot,
+    TextTable,
     columns,
     fitted_powers,
     groups,
+    listing,
     of,
+    pivot,
 )
 
 DEGREES = (1, 2, 3, 4)
@@ -91,46 +92,78 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
-def tail(results: Mapping[str, Any]) -> list[Case]:
-    """Return the tails of the figure: those of x = y at the largest D."""
-    return of(results["records"], **_TAIL, pair="equal", n_components=max)
-
-
 class OpticalConvergence(Experiment):
     """Errors of Gram matrices against D, and tails of single entries."""
 
     name = "optical-convergence"
     title = "Error and tails of optical features by degree (Ohana et al., appendix C)."
     Options = Options
-    listed = (
-        Pivot(
+
+    def prepare(self) -> Case:
+        data = load_dataset(self.options.data, data_dir=self.options.data_dir)
+        X = np.asarray(data.X_train, dtype=np.float64)
+        self.X = unit_rows(X, self.options.rows, self.options.seed)
+        n, d = self.X.shape
+        return {"name": data.name, "n_rows": n, "n_features": d}
+
+    def cases(self) -> Iterator[Case]:
+        """Return degrees and numbers of features, for errors and then for tails."""
+        sizes = sorted(self.options.n_components)
+        yield from grid(measure=["error"], degree=DEGREES, n_components=sizes)
+        sizes = sorted(self.options.tail_components)
+        yield from grid(measure=["tail"], degree=DEGREES, n_components=sizes)
+
+    def measure(self, case: Case) -> Any:
+        """Return the error for one number of features, or the tails."""
+        degree, size, options = case["degree"], case["n_components"], self.options
+        seed = options.seed + 100_003 * degree + size
+        if case["measure"] == "error":
+            return gram_error(self.X, degree, size, options.repeats, seed)
+        return tails(degree, size, options.tail_draws, seed)
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        errors = of(results["records"], measure="error")
+        powers = fitted_powers(errors, "n_components", "error", "degree")
+        return {
+            "exponents": {str(named["degree"]): power for named, power in powers},
+            "variances": {str(m): _relative_variance(m) for m in DEGREES},
+            "constants": list(_constants(of(results["records"], **_TAIL))),
+            "published": [
+                {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
+            ],
+        }
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            of(results["records"], measure="error"),
             "relative error of the Gram matrix of {dataset[n_rows]} rows of "
             "{dataset[name]} (formula)",
             "n_components",
             "degree",
             "{error:.4f} ({predicted:.4f})",
-            _HEADINGS,
-            where={"measure": "error"},
-        ),
-        Pivot(
+            headings=_HEADINGS,
+        )
+        yield from pivot(
+            results,
+            (r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED),
             "share of {draws:,} draws above / below the kernel by more standard "
             "deviations",
             ("pair", "n_components", "deviation"),
             "degree",
             "{share:.2e} / {share_below:.1e}",
-            _HEADINGS,
+            headings=_HEADINGS,
             label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
-            records=lambda results: (
-                r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED
-            ),
-        ),
-        Listing(
+        )
+        yield from listing(
+            results,
+            bernstein(of(results["records"], **_TAIL)),
             "equation 22, m = 1: the largest c with which its bound holds",
             "pair | D | K | c",
             "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
-            records=lambda results: bernstein(of(results["records"], **_TAIL)),
-        ),
-    )
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -177,40 +210,6 @@ class OpticalConvergence(Experiment):
         add_legend(figure, "right")
         return figure
 
-    def prepare(self) -> Case:
-        data = load_dataset(self.options.data, data_dir=self.options.data_dir)
-        X = np.asarray(data.X_train, dtype=np.float64)
-        self.X = unit_rows(X, self.options.rows, self.options.seed)
-        n, d = self.X.shape
-        return {"name": data.name, "n_rows": n, "n_features": d}
-
-    def cases(self) -> Iterator[Case]:
-        """Return degrees and numbers of features, for errors and then for tails."""
-        sizes = sorted(self.options.n_components)
-        yield from grid(measure=["error"], degree=DEGREES, n_components=sizes)
-        sizes = sorted(self.options.tail_components)
-        yield from grid(measure=["tail"], degree=DEGREES, n_components=sizes)
-
-    def measure(self, case: Case) -> Any:
-        """Return the error for one number of features, or the tails."""
-        degree, size, options = case["degree"], case["n_components"], self.options
-        seed = options.seed + 100_003 * degree + size
-        if case["measure"] == "error":
-            return gram_error(self.X, degree, size, options.repeats, seed)
-        return tails(degree, size, options.tail_draws, seed)
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        errors = of(results["records"], measure="error")
-        powers = fitted_powers(errors, "n_components", "error", "degree")
-        return {
-            "exponents": {str(named["degree"]): power for named, power in powers},
-            "variances": {str(m): _relative_variance(m) for m in DEGREES},
-            "constants": list(_constants(of(results["records"], **_TAIL))),
-            "published": [
-                {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
-            ],
-        }
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for degree, exponent in results["exponents"].items():
@@ -224,6 +223,11 @@ class OpticalConvergence(Experiment):
         for c in results["constants"]:
             named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
             yield Fitted(f"{named}: {bound} {c['C']:.3f}")
+
+
+def tail(results: Mapping[str, Any]) -> list[Case]:
+    """Return the tails of the figure: those of x = y at the largest D."""
+    return of(results["records"], **_TAIL, pair="equal", n_components=max)
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from ..figures import DASHED, Style
 from ..runner import Case
-from ..tables import of
 from .published import published_rows
 
 
@@ -105,7 +103,7 @@ def drawn(
     results: Mapping[str, Any],
 ) -> list[Case]:
     """Return our records and the published ones that a panel shows."""
-    ours = of(results["records"], rule=itemgetter(0))
+    ours = results["records"]
     complete = results["dataset"].get("complete")
     fashion = results["dataset"]["name"].startswith("fashion-mnist") and complete
     rows = [{**r, "source": "ours", "total_seconds": r["fit_seconds"]} for r in ours]

@@ -35,7 +35,7 @@ from randkern.optics import SimulatedOPU, mean_count_per_bit
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
 from ..runner import Case, Experiment
-from ..tables import Pivot, of
+from ..tables import TextTable, of, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -106,106 +106,12 @@ class Options(BinaryImageOptions):
     )
 
 
-def _published(results: Mapping[str, Any]) -> list[Case]:
-    """Return the published errors beside which ours stand, as records."""
-    return [row | {"variant": row["features"]} for row in results["published"]]
-
-
-def _together(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield what devices of less and less light add to the computed features' error.
-
-    These have a bias and the simulation's penalty, as the published ones; the device
-    has neither.
-    """
-    records, published = results["records"], _published(results)
-    size = max(r["n_components"] for r in records)
-    for penalty in (2.0, 0.1):
-        for what, name in _LIGHT.items():
-            added = [
-                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
-                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
-                for measured in [
-                    of(rows, n_components=size, penalty=penalty, variant=name)
-                ]
-                for simulated in [
-                    of(rows, n_components=size, penalty=1.0, variant=base)
-                ]
-                if measured and simulated
-            ]
-            if added:
-                named = {"penalty": penalty, "what": what, "n_components": size}
-                yield {**named, "added": added[0]}
-
-
 class OpticalDevice(Experiment):
     """One Gram matrix for each variant, solved for every D and penalty."""
 
     name = "optical-device"
     title = "What costs a device accuracy (Ohana et al., section 4.1)."
     Options = Options
-    listed = (
-        Pivot(
-            "{dataset[name]}, degree {arguments[degree]}: test error in %, "
-            "{penalty:g} times the penalty",
-            ("variant", "mean_count", "saturated"),
-            "n_components",
-            "test_error",
-            label=lambda variant, mean, share: (
-                variant
-                if mean is None or mean != mean
-                else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
-            ),
-            corner="variant",
-            per="penalty",
-        ),
-        Pivot(
-            "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
-            "variant",
-            "n_components",
-            "test_error",
-            corner="published",
-            records=_published,
-            per="penalty",
-        ),
-        Pivot(
-            "together: points added by the device and its penalty at D = "
-            "{n_components:,}, beside the published runs",
-            "penalty",
-            "what",
-            "{added:+.2f}",
-            corner="times the penalty",
-            label="{:g}".format,
-            records=lambda results: list(_together(results)),
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D at each penalty, with those of the published runs."""
-        data, records = results["dataset"], results["records"]
-        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
-        figure, axes = panels(len(penalties), size=(4.2, 4.2))
-        for place, penalty in zip(axes, penalties, strict=True):
-            curves(
-                place,
-                of([*records, *_published(results)], penalty=penalty),
-                "n_components",
-                "test_error",
-                {
-                    **{name: style for name, (*_, style) in VARIANTS.items()},
-                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
-                },
-                "variant",
-                title=f"{penalty:g} times the penalty of the simulation",
-            )
-        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
-        for place in axes:
-            place.set_ylim(min(low), max(high))
-            logarithmic(place, "y")
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
-        add_legend(figure, "right")
-        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -300,12 +206,112 @@ class OpticalDevice(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["records"],
+            "{dataset[name]}, degree {arguments[degree]}: test error in %, "
+            "{penalty:g} times the penalty",
+            ("variant", "mean_count", "saturated"),
+            "n_components",
+            "{test_error:.2p}",
+            label=lambda variant, mean, share: (
+                variant
+                if mean is None or mean != mean
+                else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
+            ),
+            corner="variant",
+            per="penalty",
+        )
+        yield from pivot(
+            results,
+            _published(results),
+            "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
+            "variant",
+            "n_components",
+            "{test_error:.2p}",
+            corner="published",
+            per="penalty",
+        )
+        yield from pivot(
+            results,
+            list(_together(results)),
+            "together: points added by the device and its penalty at D = "
+            "{n_components:,}, beside the published runs",
+            "penalty",
+            "what",
+            "{added:+.2f}",
+            corner="times the penalty",
+            label="{:g}".format,
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors against D at each penalty, with those of the published runs."""
+        data, records = results["dataset"], results["records"]
+        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+        figure, axes = panels(len(penalties), size=(4.2, 4.2))
+        for place, penalty in zip(axes, penalties, strict=True):
+            curves(
+                place,
+                of([*records, *_published(results)], penalty=penalty),
+                "n_components",
+                "test_error",
+                {
+                    **{name: style for name, (*_, style) in VARIANTS.items()},
+                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
+                },
+                "variant",
+                title=f"{penalty:g} times the penalty of the simulation",
+            )
+        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
+        for place in axes:
+            place.set_ylim(min(low), max(high))
+            logarithmic(place, "y")
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+        add_legend(figure, "right")
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for loss in results["losses"]:
             yield (
                 f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
                 f"D = {loss['n_components']:,}"
             )
+
+
+def _published(results: Mapping[str, Any]) -> list[Case]:
+    """Return the published errors beside which ours stand, as records."""
+    return [row | {"variant": row["features"]} for row in results["published"]]
+
+
+def _together(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield what devices of less and less light add to the computed features' error.
+
+    These have a bias and the simulation's penalty, as the published ones; the device
+    has neither.
+    """
+    records, published = results["records"], _published(results)
+    size = max(r["n_components"] for r in records)
+    for penalty in (2.0, 0.1):
+        for what, name in _LIGHT.items():
+            added = [
+                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
+                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
+                for measured in [
+                    of(rows, n_components=size, penalty=penalty, variant=name)
+                ]
+                for simulated in [
+                    of(rows, n_components=size, penalty=1.0, variant=base)
+                ]
+                if measured and simulated
+            ]
+            if added:
+                named = {"penalty": penalty, "what": what, "n_components": size}
+                yield {**named, "added": added[0]}
 
 
 def _losses(records: list[Case]) -> Iterator[Case]:

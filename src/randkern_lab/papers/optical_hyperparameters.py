@@ -38,7 +38,7 @@ from randkern.study.kernel_choices import parse_kernel
 from ..figures import BLUE, new_figure
 from ..options import option
 from ..runner import Case, Experiment
-from ..tables import Listing, at_edges, edge_notes, of, skip_notes
+from ..tables import TextTable, at_edges, edge_notes, listing, of, skip_notes
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
@@ -76,100 +76,12 @@ class Options(BinaryImageOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
-def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the best cells of each kernel, here and published."""
-    for kernel, (_, opens) in KERNELS.items():
-        for source, key in (("here", "best"), ("published", "published_best")):
-            if kernel in results[key]:
-                best = results[key][kernel]
-                named = best["hyperparameters"]
-                yield {**best, **named, "source": source, "opens": named[opens]}
-
-
-def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield our cell and the published one at the published optimum, and the ranges.
-
-    ``flat`` are the least and the greatest error of the cells of that lengthscale or
-    bias whose α/s² is at most that of the optimum.
-    """
-    for kernel, best in results["published_best"].items():
-        opens = KERNELS[kernel][1]
-        named = best["hyperparameters"]
-        sources = {"here": results["records"], "published": results["published"]}
-        for source, records in sources.items():
-            own = [
-                record
-                for record in of(records, kernel=kernel)
-                if record["hyperparameters"][opens] == named[opens]
-                and _penalty(record["hyperparameters"]) <= _penalty(named) * 1.001
-            ]
-            cells = [r for r in own if r["hyperparameters"] == named]
-            if cells:
-                errors = [record["validation_error"] for record in own]
-                yield {
-                    **cells[0],
-                    **named,
-                    "source": source,
-                    "opens": named[opens],
-                    "least": min(errors),
-                    "greatest": max(errors),
-                }
-
-
-def _penalty(named: Mapping[str, float]) -> float:
-    """Return α/s², equal for cells that differ only by rounding."""
-    return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
-
-
-def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Order cells by smallest error, scale nearest to 1, and largest penalty.
-
-    Only α/s² matters, so equal errors are common.
-    """
-    named = record["hyperparameters"]
-    distance = abs(float(np.log(named["scale"])))
-    return record["validation_error"], distance, -named["alpha"]
-
-
-def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
-    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
-
-    def compared(record: Case) -> dict[str, float]:
-        named = record["hyperparameters"]
-        return {opens: named[opens], "alpha": _penalty(named)}
-
-    tried = [compared(record) for record in own]
-    chosen = compared(cell)
-    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
-    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
-
-
 class OpticalHyperparameters(Experiment):
     """One decomposition for each lengthscale or bias of the published grids."""
 
     name = "optical-hyperparameters"
     title = "Grids of penalty, scale and bias (Ohana et al., Fig. 4)."
     Options = Options
-    listed = (
-        Listing(
-            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
-            "{dataset[n_components]:,}: the best of each grid, errors in %",
-            "kernel |  | ℓ or ν | scale | alpha | validation | test",
-            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p}",
-            records=_best,
-        ),
-        Listing(
-            "at the published optimum, and the least and greatest error of smaller "
-            "α/s² at its ℓ or ν, in %",
-            "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
-            "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
-            records=lambda results: [
-                row | {"penalty": _penalty(row)} for row in _at_published_best(results)
-            ],
-        ),
-    )
 
     def prepare(self) -> Case:
         options = self.options
@@ -269,12 +181,26 @@ class OpticalHyperparameters(Experiment):
         return result | {"at_published_best": at_best}
 
     @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for kernel, best in results["best"].items():
-            yield from edge_notes(kernel, best["at_edge"])
-        yield from skip_notes(results, "kernel", "value")
-        size = results["dataset"]["n_components"]
-        yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            _best(results),
+            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
+            "{dataset[n_components]:,}: the best of each grid, errors in %",
+            "kernel |  | ℓ or ν | scale | alpha | validation | test",
+            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
+            "{validation_error:.2p} | {test_error:.2p}",
+        )
+        yield from listing(
+            results,
+            [row | {"penalty": _penalty(row)} for row in _at_published_best(results)],
+            "at the published optimum, and the least and greatest error of smaller "
+            "α/s² at its ℓ or ν, in %",
+            "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
+            "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
+            "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
+        )
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
@@ -327,6 +253,82 @@ class OpticalHyperparameters(Experiment):
             bar.ax.tick_params(which="both", labelsize=7)
             bar.ax.invert_yaxis()  # better is higher
         return figure
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
+        for kernel, best in results["best"].items():
+            yield from edge_notes(kernel, best["at_edge"])
+        yield from skip_notes(results, "kernel", "value")
+        size = results["dataset"]["n_components"]
+        yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
+
+
+def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the best cells of each kernel, here and published."""
+    for kernel, (_, opens) in KERNELS.items():
+        for source, key in (("here", "best"), ("published", "published_best")):
+            if kernel in results[key]:
+                best = results[key][kernel]
+                named = best["hyperparameters"]
+                yield {**best, **named, "source": source, "opens": named[opens]}
+
+
+def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield our cell and the published one at the published optimum, and the ranges.
+
+    ``flat`` are the least and the greatest error of the cells of that lengthscale or
+    bias whose α/s² is at most that of the optimum.
+    """
+    for kernel, best in results["published_best"].items():
+        opens = KERNELS[kernel][1]
+        named = best["hyperparameters"]
+        sources = {"here": results["records"], "published": results["published"]}
+        for source, records in sources.items():
+            own = [
+                record
+                for record in of(records, kernel=kernel)
+                if record["hyperparameters"][opens] == named[opens]
+                and _penalty(record["hyperparameters"]) <= _penalty(named) * 1.001
+            ]
+            cells = [r for r in own if r["hyperparameters"] == named]
+            if cells:
+                errors = [record["validation_error"] for record in own]
+                yield {
+                    **cells[0],
+                    **named,
+                    "source": source,
+                    "opens": named[opens],
+                    "least": min(errors),
+                    "greatest": max(errors),
+                }
+
+
+def _penalty(named: Mapping[str, float]) -> float:
+    """Return α/s², equal for cells that differ only by rounding."""
+    return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
+
+
+def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Order cells by smallest error, scale nearest to 1, and largest penalty.
+
+    Only α/s² matters, so equal errors are common.
+    """
+    named = record["hyperparameters"]
+    distance = abs(float(np.log(named["scale"])))
+    return record["validation_error"], distance, -named["alpha"]
+
+
+def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
+    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
+
+    def compared(record: Case) -> dict[str, float]:
+        named = record["hyperparameters"]
+        return {opens: named[opens], "alpha": _penalty(named)}
+
+    tried = [compared(record) for record in own]
+    chosen = compared(cell)
+    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
+    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
 
 
 def _panels(records: list[Case], opens: str) -> dict[float, Any]:

@@ -49,7 +49,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -62,13 +61,27 @@ from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
-from ..figures import add_legend, curves, logarithmic, panels
+from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, random_rows
-from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
+from ..tables import (
+    TextTable,
+    edge_notes,
+    groups,
+    listing,
+    mean_of,
+    of,
+    pivot,
+    skip_notes,
+)
 from .device_counts import DeviceCounts, acquired_counts, device_note
-from .images import PIXEL_THRESHOLD, BinaryImageOptions, load_binary_images
+from .images import (
+    HELD_OUT_ROWS,
+    PIXEL_THRESHOLD,
+    BinaryImageOptions,
+    load_binary_images,
+)
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -131,71 +144,6 @@ class Options(BinaryImageOptions):
     )
 
 
-def _errors(records: list[Case], curve: str) -> dict[Any, float]:
-    """Return mean test errors by D, for the first available rule."""
-    own = of(records, curve=curve)
-    own = [r for r in own if r.get("rule") == own[0].get("rule")]
-    return {
-        named["n_components"]: mean_of(same, "test_error")
-        for named, same in groups(own, "n_components")
-    }
-
-
-def _mean(records: list[Case], key: str) -> float | None:
-    known = [r for r in records if r.get(key) is not None]
-    return mean_of(known, key) if known else None
-
-
-def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield published errors and seconds beside ours, and why they may differ."""
-    for row in results["published"]:
-        curve, size = row["curve"], row["n_components"]
-        own = of(results["records"], curve=curve, n_components=size, rule=itemgetter(0))
-        if not own:
-            continue
-        ours = mean_of(own, "test_error")
-        seconds = {
-            name: _mean(own, name)
-            for name in ("projection_seconds", "regression_seconds", "fit_seconds")
-        }
-        parts = row["projection_seconds"], row["regression_seconds"]
-        total = None if None in parts else sum(parts)
-        yield {
-            "curve": curve,
-            "n_components": size,
-            "draws": len(own),
-            "ours": ours,
-            "published": row["test_error"],
-            "difference": 100 * (ours - row["test_error"]),
-            **seconds,
-            **{f"published_{name}": row.get(name) for name in seconds},
-            "published_fit_seconds": total,
-            "reasons": ", ".join(_reasons(results, row)),
-        }
-
-
-def _from(least: int, compared: Iterable[Case]) -> list[Case]:
-    """Return those of exact kernels, and from a number of features on."""
-    sizes = ((row, row["n_components"]) for row in compared)
-    return [row for row, size in sizes if size is None or size >= least]
-
-
-def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
-    """Yield why an error may differ from the published one."""
-    dataset, name = results["dataset"], row["curve"]
-    if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
-        yield "data"
-    curve = CURVES[name]
-    if row["n_components"] is None:
-        exact = of(results["records"], curve=name, n_components=None)
-        if exact[0]["n_train"] < dataset["n_train"]:
-            yield "rows"
-        if curve.kernel.startswith("optical") and not curve.dot_bias:
-            yield "bias in the norms"
-    elif curve.device:
-        yield "simulated device"
-
-
 _THREE = ("fourier", "optical-2", "optical-4")
 _DEVICE = ("device-2-own", "device-4-own", "device-2-new")
 _COMPUTED = ("fourier", "fourier-pair", "optical-2", "optical-4", "optical-6")
@@ -210,109 +158,6 @@ class OpticalRidge(Experiment):
     name = "optical-ridge"
     title = "Error against D on binarized images (Ohana et al., Fig. 2)."
     Options = Options
-    listed = (
-        Pivot(
-            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
-            "{rule}",
-            "n_components",
-            "curve",
-            "test_error",
-            tuple(CURVES),
-            per="rule",
-        ),
-        Pivot(
-            "test error in %, ours / published on Fashion-MNIST",
-            "n_components",
-            "curve",
-            "{ours:.2p} / {published:.2p}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "the difference in points",
-            "n_components",
-            "curve",
-            "{difference:+.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of projection, ours / published (GPUs, and the device)",
-            "n_components",
-            "curve",
-            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of regression, ours / published (GPUs)",
-            "n_components",
-            "curve",
-            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
-            tuple(CURVES),
-            records=_compared,
-        ),
-        Pivot(
-            "seconds of features and fit, ours (of training rows) / published",
-            "n_components",
-            "curve",
-            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
-            _THREE,
-            records=lambda results: [
-                row
-                for row in _from(10_000, _compared(results))
-                if row["published_fit_seconds"] is not None
-            ],
-        ),
-        Listing(
-            "appendix D.1: validation error by threshold, in %",
-            "pixels are lit above | error",
-            "{above:.3g} | {validation_error:.2p}",
-            records=lambda results: results["dataset"].get("threshold_errors", ()),
-        ),
-        Listing(
-            "published on Fashion-MNIST, beside ours: D ≥ 1,000 and the kernels",
-            "curve, D | ours | published | difference | reasons",
-            "{curve}, {n_components:count} | {ours:.2p} | {published:.2p} | "
-            "{difference:+.2f} | {reasons}",
-            records=lambda results: _from(1000, _compared(results)),
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and seconds against D; published curves are dashed."""
-        data = results["dataset"]
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure, axes = panels(6, 3, (4.9, 4.1), rows)
-        for place, (title, y, names, least, most) in zip(
-            axes,
-            (
-                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
-                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
-                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
-                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
-                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
-                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
-            ),
-            strict=True,
-        ):
-            shown = drawn(names, least, most, y == "test_error", results)
-            curves(
-                place,
-                shown,
-                "n_components",
-                y,
-                styles(*names),
-                ("curve", "source"),
-                title=title,
-                ylabel=None if y == "test_error" else "seconds",
-                bars="spread",
-            )
-            explain_dashes(place, shown)
-        logarithmic(axes[0], "y", _ERROR_TICKS)
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> Case:
         options = self.options
@@ -553,6 +398,119 @@ class OpticalRidge(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from pivot(
+            results,
+            results["records"],
+            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
+            "n_components",
+            "curve",
+            "{test_error:.2p}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "test error in %, ours / published on Fashion-MNIST",
+            "n_components",
+            "curve",
+            "{ours:.2p} / {published:.2p}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "seconds of projection, ours / published (GPUs, and the device)",
+            "n_components",
+            "curve",
+            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            _compared(results),
+            "seconds of regression, ours / published (GPUs)",
+            "n_components",
+            "curve",
+            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
+            headings=tuple(CURVES),
+        )
+        yield from pivot(
+            results,
+            [
+                row
+                for row in _from(10_000, _compared(results))
+                if row["published_fit_seconds"] is not None
+            ],
+            "seconds of features and fit, ours (of training rows) / published",
+            "n_components",
+            "curve",
+            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
+            headings=_THREE,
+        )
+        yield from listing(
+            results,
+            results["dataset"].get("threshold_errors", ()),
+            "appendix D.1: validation error by threshold, in %",
+            "pixels are lit above | error",
+            "{above:.3g} | {validation_error:.2p}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return errors and seconds against D; published curves are dashed."""
+        data = results["dataset"]
+        rows = f"{data['name']}, {data['n_train']:,} training rows"
+        figure, axes = panels(6, 3, (4.9, 4.1), rows)
+        for place, (title, y, names, least, most) in zip(
+            axes,
+            (
+                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
+                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
+                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
+                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
+                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
+                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
+            ),
+            strict=True,
+        ):
+            shown = drawn(names, least, most, y == "test_error", results)
+            curves(
+                place,
+                shown,
+                "n_components",
+                y,
+                styles(*names),
+                ("curve", "source"),
+                title=title,
+                ylabel=None if y == "test_error" else "seconds",
+                bars="spread",
+            )
+            explain_dashes(place, shown)
+        logarithmic(axes[0], "y", _ERROR_TICKS)
+        add_legend(figure)
+        return figure
+
+    @classmethod
+    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the figure, and one of the thresholds if they were compared."""
+        errors = results["dataset"].get("threshold_errors", ())
+        made = super().figures(results)
+        if errors:
+            figure, (axes,) = panels(1)
+            share = np.array([row["validation_error"] for row in errors])
+            n_held_out = min(HELD_OUT_ROWS, results["dataset"]["n_train"] // 4)
+            deviation = np.sqrt(share * (1 - share) / n_held_out)
+            above = [row["above"] for row in errors]
+            axes.errorbar(above, 100 * share, 100 * deviation, marker="o", capsize=3)
+            title = f"{results['dataset']['name']}: the threshold of pixels (D.1)"
+            label = "validation error (%), ± standard error"
+            name_axes(axes, title, "pixels are lit above, of 255", label)
+            made["thresholds.png"] = figure
+        return made
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for kernel, named in results["hyperparameters"].items():
             known = {k: v for k, v in named.items() if isinstance(v, float)}
@@ -580,9 +538,72 @@ class OpticalRidge(Experiment):
         yield from skip_notes(results, "curve", "n_components")
 
 
+def _errors(records: list[Case], curve: str) -> dict[Any, float]:
+    """Return mean test errors by D."""
+    return {
+        named["n_components"]: mean_of(same, "test_error")
+        for named, same in groups(of(records, curve=curve), "n_components")
+    }
+
+
+def _mean(records: list[Case], key: str) -> float | None:
+    known = [r for r in records if r.get(key) is not None]
+    return mean_of(known, key) if known else None
+
+
+def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield published errors and seconds beside ours, and why they may differ."""
+    for row in results["published"]:
+        curve, size = row["curve"], row["n_components"]
+        own = of(results["records"], curve=curve, n_components=size)
+        if not own:
+            continue
+        ours = mean_of(own, "test_error")
+        seconds = {
+            name: _mean(own, name)
+            for name in ("projection_seconds", "regression_seconds", "fit_seconds")
+        }
+        parts = row["projection_seconds"], row["regression_seconds"]
+        total = None if None in parts else sum(parts)
+        yield {
+            "curve": curve,
+            "n_components": size,
+            "draws": len(own),
+            "ours": ours,
+            "published": row["test_error"],
+            "difference": 100 * (ours - row["test_error"]),
+            **seconds,
+            **{f"published_{name}": row.get(name) for name in seconds},
+            "published_fit_seconds": total,
+            "reasons": ", ".join(_reasons(results, row)),
+        }
+
+
+def _from(least: int, compared: Iterable[Case]) -> list[Case]:
+    """Return those of exact kernels, and from a number of features on."""
+    sizes = ((row, row["n_components"]) for row in compared)
+    return [row for row, size in sizes if size is None or size >= least]
+
+
+def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
+    """Yield why an error may differ from the published one."""
+    dataset, name = results["dataset"], row["curve"]
+    if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
+        yield "data"
+    curve = CURVES[name]
+    if row["n_components"] is None:
+        exact = of(results["records"], curve=name, n_components=None)
+        if exact[0]["n_train"] < dataset["n_train"]:
+            yield "rows"
+        if curve.kernel.startswith("optical") and not curve.dot_bias:
+            yield "bias in the norms"
+    elif curve.device:
+        yield "simulated device"
+
+
 def _case(curve: str, size: int | None, seed: int) -> Case:
     named = {"curve": curve, "kernel": CURVES[curve].kernel, "n_components": size}
-    return {**named, "seed": seed, "rule": "solved"}
+    return {**named, "seed": seed}
 
 
 def _closeness(results: Mapping[str, Any]) -> Iterator[str]:

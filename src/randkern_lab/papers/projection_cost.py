@@ -44,7 +44,7 @@ from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..figures import LONG, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Fitted, Pivot, fitted_powers, groups, of, skip_notes
+from ..tables import Fitted, TextTable, fitted_powers, groups, of, pivot, skip_notes
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
@@ -89,68 +89,12 @@ class Options(CommonOptions):
     )
 
 
-def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return our records and the published ones of the nearest batch.
-
-    Where nothing of ours was measured, those of the device's model remain.
-    """
-    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
-    result = []
-    for named, own in groups(ours, "batch"):
-        published = _published(named["batch"])
-        result += own
-        result += [{**r, **named} for r in of(published, method="P100")]
-    return result
-
-
-def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return the costs at our D."""
-    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
-    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
-
-
 class ProjectionCost(Experiment):
     """One method at one D after the other, and the device's model."""
 
     name = "projection-cost"
     title = "Seconds and joules against D, beside a device (Ohana et al., Fig. 3)."
     Options = Options
-    listed = tuple(
-        Pivot(
-            f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
-            "published)",
-            "n_components",
-            "method",
-            f"{{{quantity}:number}}",
-            records=partial(counted, quantity=quantity),
-            per="batch",
-        )
-        for quantity in _QUANTITIES
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds and joules against D, for each batch."""
-        shown = [
-            (batch, quantity, of(costs(results, quantity), batch=batch))
-            for quantity in _QUANTITIES
-            for batch in sorted({r["batch"] for r in results["records"]})
-        ]
-        shown = [part for part in shown if part[2]]
-        figure, axes = panels(len(shown), 2, (4.8, 4.0))
-        for place, (batch, quantity, records) in zip(axes, shown, strict=True):
-            curves(
-                place,
-                records,
-                "n_components",
-                quantity,
-                _STYLES,
-                title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
-                ylabel=quantity,
-                ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
-            )
-        add_legend(figure)
-        return figure
 
     def prepare(self) -> None:
         self.cpu, self.gpu = cpu_meter(), gpu_meter()
@@ -242,6 +186,45 @@ class ProjectionCost(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        for quantity in _QUANTITIES:
+            yield from pivot(
+                results,
+                counted(results, quantity),
+                f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
+                "published)",
+                "n_components",
+                "method",
+                f"{{{quantity}:number}}",
+                per="batch",
+            )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return seconds and joules against D, for each batch."""
+        shown = [
+            (batch, quantity, of(costs(results, quantity), batch=batch))
+            for quantity in _QUANTITIES
+            for batch in sorted({r["batch"] for r in results["records"]})
+        ]
+        shown = [part for part in shown if part[2]]
+        figure, axes = panels(len(shown), 2, (4.8, 4.0))
+        for place, (batch, quantity, records) in zip(axes, shown, strict=True):
+            curves(
+                place,
+                records,
+                "n_components",
+                quantity,
+                _STYLES,
+                title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
+                ylabel=quantity,
+                ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+            )
+        add_legend(figure)
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for key, source in (("crossings", ""), ("published_crossings", ", published")):
             for crossing in results[key]:
@@ -259,6 +242,26 @@ class ProjectionCost(Experiment):
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
         yield from skip_notes(results, "method", "batch", "n_components")
+
+
+def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
+    """Return our records and the published ones of the nearest batch.
+
+    Where nothing of ours was measured, those of the device's model remain.
+    """
+    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
+    result = []
+    for named, own in groups(ours, "batch"):
+        published = _published(named["batch"])
+        result += own
+        result += [{**r, **named} for r in of(published, method="P100")]
+    return result
+
+
+def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
+    """Return the costs at our D."""
+    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
+    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:

@@ -52,7 +52,7 @@ from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
-from ..tables import Listing, at_edges, count, edge_notes, mean_of, of
+from ..tables import TextTable, at_edges, count, edge_notes, listing, mean_of, of
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .nested_ridge import (
@@ -124,98 +124,12 @@ class Options(DataOptions):
     )
 
 
-def _named(row: Case) -> str:
-    return f"{row['architecture']} {row['layer']}"
-
-
-def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the rows of Table 1 as published, then ours of each kind of bits.
-
-    Keys are methods, and ``-exact`` their kernels; errors are in %.
-    """
-    for row in published_rows("cifar10-transfer-learning"):
-        errors: Case = {}
-        for method, (features, exact, _) in METHODS.items():
-            errors[method] = features and row[features]
-            errors[f"{method}-exact"] = exact and row[exact]
-        yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
-    for inputs in ("bits", "binary"):
-        own = of(results["records"], inputs=inputs)
-        own = [r for r in own if r.get("device", "8 bits") == "8 bits"]
-        errors = {}
-        for method, r in product(METHODS, own):
-            if r["method"] == method:
-                is_exact = r["n_components"] is None and method != "linear"
-                key = f"{method}-exact" if is_exact else method
-                errors.setdefault(key, []).append(100 * r["test_error"])
-        if own:
-            data = results["dataset"]
-            named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
-            means = {key: float(np.mean(values)) for key, values in errors.items()}
-            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
-            yield {**named, "ours": True, **means, **ends}
-
-
 class TransferLearning(Experiment):
     """Each method searches its hyperparameters, then fits all rows."""
 
     name = "transfer-learning"
     title = "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1)."
     Options = Options
-    listed = (
-        Listing(
-            "Table 1: test error in %, published with D = 10,000, then ours",
-            "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
-            "| Fourier, exact | m = 2, exact",
-            "{features} | {d:,} | {linear:.1f} | {fourier:.1f} | {optical-2:.1f} | "
-            "{optical-4:.1f} | {device-2:.1f} | {fourier-exact:.1f} | "
-            "{optical-2-exact:.1f}",
-            records=table_1,
-        ),
-        Listing(
-            "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
-            "inputs | method | D | rows | validation | test | fit (s)",
-            "{inputs} | {method} | {n_components:count} | {n_train:count} | "
-            "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
-        ),
-    )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return a row of markers per layer; ours are filled, with their range."""
-        rows = list(table_1(results))
-        figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
-        for i, (method, (*_, style)) in enumerate(METHODS.items()):
-            for ours in (False, True):
-                own = [
-                    (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
-                    for place, row in enumerate(rows)
-                    if row["ours"] == ours and row.get(method) is not None
-                ]
-                if not own:
-                    continue
-                x, y, ends = map(np.array, zip(*own, strict=True))
-                axes.errorbar(
-                    x,
-                    y + 0.14 * (i - (len(METHODS) - 1) / 2),
-                    xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
-                    marker=style.marker,
-                    color=style.colour,
-                    markerfacecolor=style.colour if ours else "white",
-                    markersize=6,
-                    linestyle="",
-                    label=f"{style.label}, {'ours' if ours else 'published'}",
-                )
-        for place in np.arange(0.5, len(rows) - 1):
-            axes.axhline(place, color="0.85", lw=0.7)
-        axes.grid(axis="y", visible=False)
-        names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
-        axes.set_yticks(range(len(rows)), names)
-        axes.invert_yaxis()
-        title = f"{results['dataset']['name']} in Table 1"
-        name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
-        add_legend(figure, "right")
-        return figure
 
     def prepare(self) -> Case:
         """Load and shuffle rows, the first of which are held out; choose thresholds."""
@@ -441,6 +355,65 @@ class TransferLearning(Experiment):
         }
 
     @classmethod
+    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
+        """Yield the tables to print."""
+        yield from listing(
+            results,
+            table_1(results),
+            "Table 1: test error in %, published with D = 10,000, then ours",
+            "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
+            "| Fourier, exact | m = 2, exact",
+            "{features} | {d:,} | {linear:.1f} | {fourier:.1f} | {optical-2:.1f} | "
+            "{optical-4:.1f} | {device-2:.1f} | {fourier-exact:.1f} | "
+            "{optical-2-exact:.1f}",
+        )
+        yield from listing(
+            results,
+            results["records"],
+            "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
+            "inputs | method | D | rows | validation | test | fit (s)",
+            "{inputs} | {method} | {n_components:count} | {n_train:count} | "
+            "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
+        )
+
+    @classmethod
+    def figure(cls, results: Mapping[str, Any]) -> Any:
+        """Return a row of markers per layer; ours are filled, with their range."""
+        rows = list(table_1(results))
+        figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
+        for i, (method, (*_, style)) in enumerate(METHODS.items()):
+            for ours in (False, True):
+                own = [
+                    (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
+                    for place, row in enumerate(rows)
+                    if row["ours"] == ours and row.get(method) is not None
+                ]
+                if not own:
+                    continue
+                x, y, ends = map(np.array, zip(*own, strict=True))
+                axes.errorbar(
+                    x,
+                    y + 0.14 * (i - (len(METHODS) - 1) / 2),
+                    xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
+                    marker=style.marker,
+                    color=style.colour,
+                    markerfacecolor=style.colour if ours else "white",
+                    markersize=6,
+                    linestyle="",
+                    label=f"{style.label}, {'ours' if ours else 'published'}",
+                )
+        for place in np.arange(0.5, len(rows) - 1):
+            axes.axhline(place, color="0.85", lw=0.7)
+        axes.grid(axis="y", visible=False)
+        names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.invert_yaxis()
+        title = f"{results['dataset']['name']} in Table 1"
+        name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
+        add_legend(figure, "right")
+        return figure
+
+    @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for r in results["records"]:
             named = r["hyperparameters"].items()
@@ -456,6 +429,38 @@ class TransferLearning(Experiment):
             )
         if results["device"]:
             yield device_note(results["device"])
+
+
+def _named(row: Case) -> str:
+    return f"{row['architecture']} {row['layer']}"
+
+
+def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the rows of Table 1 as published, then ours of each kind of bits.
+
+    Keys are methods, and ``-exact`` their kernels; errors are in %.
+    """
+    for row in published_rows("cifar10-transfer-learning"):
+        errors: Case = {}
+        for method, (features, exact, _) in METHODS.items():
+            errors[method] = features and row[features]
+            errors[f"{method}-exact"] = exact and row[exact]
+        yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
+    for inputs in ("bits", "binary"):
+        own = of(results["records"], inputs=inputs)
+        own = [r for r in own if r.get("device", "8 bits") == "8 bits"]
+        errors = {}
+        for method, r in product(METHODS, own):
+            if r["method"] == method:
+                is_exact = r["n_components"] is None and method != "linear"
+                key = f"{method}-exact" if is_exact else method
+                errors.setdefault(key, []).append(100 * r["test_error"])
+        if own:
+            data = results["dataset"]
+            named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
+            means = {key: float(np.mean(values)) for key, values in errors.items()}
+            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
+            yield {**named, "ours": True, **means, **ends}
 
 
 def _hyperparameters(kernel: Any) -> dict[str, float]:
