@@ -42,7 +42,7 @@ from randkern.projections import PROJECTIONS
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
 MAX_EXACT_ROWS = 20_000
 # Columns of features that are summed over rows at a time.
-_COLUMNS = 1024
+_COLUMNS = 512
 # Errors of features are those of all pairs of two samples of at most, and at least, so
 # many rows; of fewer wide rows. Relative errors below `_ROUNDING` are rounding errors.
 _PAIRED_ROWS = 64
@@ -244,12 +244,12 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             return
         generator = stream.child("feature error").generator()
         numbers = generator.choice(used, 2 * size, replace=False)
-        left, right = (ops.take(X, half) for half in np.split(numbers, 2))
-        values = self.kernel_._gram(left, right)
+        rows = ops.take(X, numbers)
+        values = self.kernel_._gram(rows[:size], rows[size:])
         products = ops.float64_zeros(values.shape, values)
         for columns in self.plan_.column_blocks(_COLUMNS):
-            Z = ops.as_float64(evaluate(self.plan_, left, columns))
-            products += Z @ ops.as_float64(evaluate(self.plan_, right, columns)).T
+            Z = ops.as_float64(evaluate(self.plan_, rows, columns))
+            products += Z[:size] @ Z[size:].T
         error = float(((products - values) ** 2).mean()) ** 0.5
         mean, spread = float(values.mean()), float(values.std())
         if error <= max(spread, _ROUNDING * float(abs(values).mean())):

@@ -1,8 +1,8 @@
 """Kernel ridge regression: a fit, its direct and iterative systems, and added rows.
 
-data = self._read(X, y, sample_weight, stream)    rows, targets, kernel, features
-fitted = self._solve(data, report, start)         weights, residuals of left-out rows
-self._store(fitted, data)
+data = self._read(X, y, sample_weight, stream)      rows, targets, kernel, features
+fitted = self._solve(data, report, start)           weights, residuals of left-out rows
+self._store(fitted, data.shift, data.kept_rows)     the fitted attributes
 """
 
 from __future__ import annotations

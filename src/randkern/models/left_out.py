@@ -46,7 +46,7 @@ _MAX_FACTORISED = 32
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
 # Columns of features at a time, unless all of them take little memory.
-_COLUMNS = 1024
+_COLUMNS = 512
 _FEW_BYTES = 2**25
 # No residual is raised more than this many times the mean factor.
 _MAX_RAISE = 10.0

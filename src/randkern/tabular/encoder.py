@@ -34,7 +34,7 @@ from randkern._validation import read_weights, readable_rows, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.written import check_dates, days_of_texts
-from randkern.tabular.work import largest
+from randkern.tabular.presets import largest
 
 # The most frequent levels of a column of categories get a column each, and the others
 # share one: at most so many of each, and of all columns together.
