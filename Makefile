@@ -110,8 +110,7 @@ blas: $(VENV)/test.stamp ## tests of numbers under five kernels of OpenBLAS, on 
 
 nightly: coverage random blas pythons rehearsal ## every test, and what takes too long for every change
 
-# SIZE=quick: minutes, on generated tables; full: an hour, on all data of RANDKERN_DATA. An
-# interrupted run of the same code resumes.
+# SIZE=quick: minutes, on generated tables; full: an hour, on all data of RANDKERN_DATA.
 SIZE ?= full
 REHEARSAL ?= randkern-rehearsal
 REHEARSAL_ARGS ?=

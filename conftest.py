@@ -97,15 +97,27 @@ def whole_reports():
 @pytest.fixture(scope="module")
 def no_deadline(whole_reports):
     """Tabular fits by a clock that stands still: load ends nothing, work decides."""
-    from functools import partial
-
-    from randkern.tabular import classifier, estimators
-    from randkern.tabular.work import Work
+    from randkern.tabular.presets import Deadline
 
     with pytest.MonkeyPatch.context() as patched:
-        for room in (estimators, classifier):
-            patched.setattr(room, "Work", partial(Work, clock=lambda: 0.0))
+        patched.setattr(Deadline, "of", lambda *_: Deadline(float("inf")))
         yield
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Return a function that changes some numbers in the plans of tables."""
+    from dataclasses import replace
+
+    from randkern.tabular import base
+    from randkern.tabular.presets import plan_of
+
+    def change(**numbers):
+        monkeypatch.setattr(
+            base, "plan_of", lambda *sizes: replace(plan_of(*sizes), **numbers)
+        )
+
+    return change
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,8 @@ def alone(path: Path) -> Path:
 
 def last_panel(figure: Figure) -> Any:
     """Return the box of the last panel in inches, None with less than three beside."""
-    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    panels = [axes for axes in shown if axes.get_label() != "<colorbar>"]
     columns = {round(axes.get_position().x0, 2) for axes in panels}
     if len(columns) < 3:
         return None

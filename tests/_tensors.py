@@ -51,9 +51,9 @@ def assert_close(got, expected, share):
 #: Where samples of at most 500 rows are taken to the host: rows that a fit leaves out,
 #: and those on which the error of its features is estimated.
 SAMPLES = (
+    "randkern.models._feature_model",
     "randkern.models.left_out",
     "randkern.models.calibration",
-    "randkern.models.feature_error",
 )
 _LARGEST_SAMPLE = 500 * 20
 

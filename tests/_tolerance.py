@@ -38,6 +38,11 @@ def condition_of_ridge(model: Any, X: Any, sample_weight: Any = None) -> float:
     return condition_of(gram, alpha, sample_weight)
 
 
+def rounding(condition: float) -> float:
+    """Return the relative error of a solution of a system of this condition."""
+    return _ROUNDING + _GROWTH * np.finfo(float).eps * condition
+
+
 def assert_close(
     actual: Any,
     expected: Any,
@@ -53,7 +58,7 @@ def assert_close(
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     if tolerance is None:
-        tolerance = _ROUNDING + _GROWTH * np.finfo(float).eps * condition
+        tolerance = rounding(condition)
         assert tolerance < 1e-3, f"a condition of {condition:.1e} leaves no digits"
     limit = tolerance * np.abs(expected).max()
     np.testing.assert_allclose(actual, expected, rtol=0, atol=limit)

@@ -247,12 +247,10 @@ def test_intervals_of_later_rows_count_independent_periods(walks):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("how", ["features", "iterate"])
 @pytest.mark.parametrize("kind", ["groups", "time"])
-def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
+def test_many_rows_are_held_out_in_whole_folds(kind, planned, monkeypatch):
     """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
-    for room in (estimators, many_rows):
-        monkeypatch.setattr(room, "plan_of", lambda n, s: (how, 40 * (how[0] == "f")))
+    planned(in_cells=True, cell_rows=100, n_landmarks=40)
     monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     table, y, group = draw(20, np.random.default_rng(7))
     seen = []

@@ -190,6 +190,21 @@ def test_probabilities_are_calibrated(D, rng):
     assert loss < best + 0.05
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("D", [20, None])
+@pytest.mark.parametrize("multi_class", ["one_vs_rest", "softmax"])
+def test_rows_that_overflow_are_refused(multi_class, D, data):
+    """They gave NaN as probabilities, without a warning."""
+    X, _, y, _, _ = data
+    model = fixed(1.0 * rk.Gaussian(1.0), D, multi_class=multi_class)
+    largest = np.where(X > 0, 1, -1).astype(np.float32) * np.finfo(np.float32).max
+    if D is None:  # exact values are 0 or 1
+        assert np.isfinite(model.fit(largest, y).predict_proba(largest)).all()
+        return
+    with pytest.raises(ValueError, match="overflow.* scale the input down"):
+        model.fit(largest, y)
+
+
 def test_errors(data):
     X, y, _, _, _ = data
     with pytest.raises(ValueError, match="at least 2 classes"):

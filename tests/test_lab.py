@@ -28,9 +28,7 @@ from randkern_lab.runner import Experiment, SkippedCase, grid
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
-QUICK = {"optical-convergence", "compositional-bounds"}  # in about a second
-NEEDS_FILES = {"tables"}  # of a folder
-NEEDS_A_GPU = {"gpu"}
+QUICK = {"optical-convergence"}
 
 
 # -- every experiment in its quick form ------------------------------------------------
@@ -38,7 +36,7 @@ NEEDS_A_GPU = {"gpu"}
 
 def documented():
     """All that the pages of papers and benchmarks set as code."""
-    pages = [*DOCS.glob("paper*.md"), *DOCS.glob("benchmark*.md")]
+    pages = [*DOCS.glob("paper*.md"), *DOCS.glob("benchmark*.md"), DOCS / "gpu.md"]
     return {
         word
         for page in pages
@@ -52,11 +50,22 @@ def documented():
     "name",
     [
         pytest.param(name, marks=[] if name in QUICK else pytest.mark.nightly)
-        for name in EVERY
-        if name not in NEEDS_FILES | NEEDS_A_GPU
+        for name in EXPERIMENTS
     ],
 )
 def test_every_experiment_runs_prints_and_draws(name, tmp_path):
+    check_quick_form(name, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "tables"])
+def test_every_benchmark_runs_prints_and_draws(name, tmp_path):
+    if name == "gpu":
+        pytest.importorskip("torch")
+    check_quick_form(name, tmp_path)
+
+
+def check_quick_form(name, folder):
     experiment, calls = load(name), []
     options = experiment.Options(quick=True)
     results = experiment.run(options, lambda *call: calls.append(call))
@@ -64,11 +73,11 @@ def test_every_experiment_runs_prints_and_draws(name, tmp_path):
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     keys = {*results, *(key for record in results["records"] for key in record)}
     assert keys - documented() == set()
-    tables = experiment.tables(results)
+    tables = list(experiment.tables(results))
     assert tables and all(table.rows for table in tables)
     assert all(len(row) == len(t.columns) for t in tables for row in t.rows)
-    assert all(path.is_file() for path in experiment.write(results, tmp_path))
-    assert list(tmp_path.glob("*.png"))
+    assert all(path.is_file() for path in experiment.write(results, folder))
+    assert list(folder.glob("*.png"))
     origin = results["provenance"]
     assert origin["command"].startswith(f"randkern {experiment.command} {name} --quick")
     assert results["machine"]["processor"] and origin["date"]
@@ -181,6 +190,7 @@ def test_options_are_checked():
         Options(sizes=(0,))
 
 
+@pytest.mark.slow
 def test_work_of_a_new_process_is_answered_and_measured(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     answer = in_fresh_process(_double, {"x": 4})

@@ -221,6 +221,10 @@ def test_thumbnails_of_three_panels_show_one(tmp_path):
         one = figures.alone(path)
         assert one.is_file() == figures.dark(one).is_file() == bool(width)
         assert not width or 0.5 * width < imread(one).shape[1] < 1.1 * width
+    figure = Figure(figsize=(9, 6), dpi=100)
+    figure.subplots(2, 3).flat[-1].set_visible(False)
+    figures.save(figure, tmp_path / "five.png")
+    assert figures.alone(tmp_path / "five.png").is_file()
 
 
 def test_drawings_are_those_of_their_script():

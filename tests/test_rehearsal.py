@@ -26,5 +26,5 @@ def test_a_step_that_fails_is_the_status(tmp_path, monkeypatch):
         lambda steps, *_: steps.take("rows", "a step", lambda: 1 / 0),
     )
     with pytest.raises(Exit):
-        rehearsal.main(out=tmp_path, quick=True, only="streams")
-    assert "ZeroDivisionError" in (tmp_path / "rehearsal.md").read_text()
+        rehearsal.main(out=tmp_path / "new", quick=True, only="streams")
+    assert "ZeroDivisionError" in (tmp_path / "new" / "rehearsal.md").read_text()

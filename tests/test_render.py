@@ -105,6 +105,12 @@ def test_pages_are_as_rendered(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_markers_in_tables_have_no_bars(page):
+    rows = re.findall(r"^\|.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert not [row for row in rows if re.search(r"<!--[^>]*\|[^>]*-->", row)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_measured_number_is_typed(page):
     assert typed(text_of(page), EXCEPTIONS.get(page.name, ())) == []
 
@@ -152,14 +158,14 @@ def root(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("r('some').records('n == 4 and seed == 1').error | f('.2f')", "4.50"),
-        ("r('some').records().error.mean() | f('.3f')", "2.750"),
-        ("r('some').best(\"key == 'b'\").error | f('.0f')", "3"),
-        ("r('some').seconds | duration", "90 s"),
-        ("r('never').records().error | percent", "not recorded"),
-        ("r('some').records().error | percent", None),  # four different values
-        ("r('some').records('n == 5').error | percent", None),  # none at all
-        ("r('other').seconds | duration", None),
+        ("f(r('some').records('n == 4 and seed == 1').error, '.2f')", "4.50"),
+        ("f(r('some').records().error.mean(), '.3f')", "2.750"),
+        ("f(r('some').best(\"key == 'b'\").error, '.0f')", "3"),
+        ("duration(r('some').seconds)", "90 s"),
+        ("percent(r('never').records().error)", "not recorded"),
+        ("percent(r('some').records().error)", None),  # four different values
+        ("percent(r('some').records('n == 5').error)", None),  # none at all
+        ("duration(r('other').seconds)", None),
     ],
 )
 def test_numbers_are_selected_from_rows(root, asked, expected):
@@ -175,7 +181,7 @@ def test_numbers_are_selected_from_rows(root, asked, expected):
 
 def test_the_command_writes_and_checks(root, capsys):
     page = root / "docs" / "a.md"
-    page.write_text("It took <!-- r('some').seconds | duration -->1 s<!-- end -->.\n")
+    page.write_text("It took <!-- duration(r('some').seconds) -->1 s<!-- end -->.\n")
     with pytest.raises(typer.Exit):
         main(root, check=True)
     assert "a.md: its numbers differ from records" in capsys.readouterr().out

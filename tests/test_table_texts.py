@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +16,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.tabular.folds import Folds
-from randkern.tabular.rows import Rows
 from randkern.tabular.texts import TextEncoder, text_columns
-from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -233,22 +230,6 @@ def test_logarithms_in_other_forms(logged, tmp_path):
     torch = pytest.importorskip("torch")
     found = rk.to_torch(logged[0])(torch.from_numpy(X)).detach().numpy()
     np.testing.assert_allclose(found.ravel(), logged[0].predict(X), rtol=1e-8)
-
-
-def test_short_texts_leave_the_budget_to_the_search():
-    """They are charged by their length: 5,000 of three words take half a second."""
-    rng = np.random.default_rng(0)
-    words = rng.choice(["red", "green", "old", "new", "big"], size=(5000, 3))
-    table = pd.DataFrame({"note": [" ".join(each) for each in words]})
-    y, work = rng.normal(size=5000), Work(60.0)
-    model = rk.TabularRegressor(text_columns=["note"])
-    rows = Rows(table, y, np.ones(5000), weighted=False)
-    model._with_scores(rows, work)
-    assert 0 < work.spent < 0.5
-    charged = work.spent
-    longer = table.assign(note=table["note"] * 10)
-    model._with_scores(replace(rows, X=longer), work)
-    assert work.spent == pytest.approx(11 * charged)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 import datetime
 import pickle
 import time
-from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit, train_test_split
+from sklearn.model_selection import PredefinedSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -27,28 +25,25 @@ import randkern as rk
 from randkern._random import root_stream
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
+from randkern.tabular import classifier as classification
 from randkern.tabular import (
-    class_rows,
     encoder,
     estimators,
     exact_ridge,
-    folds,
     intervals,
-    local,
     logistic,
     many_rows,
     model,
     search,
 )
-from randkern.tabular import classifier as classification
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular import rows as rows_module
 from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.leave_one_out import Evidence, inverse, leave_one_out
 from randkern.tabular.members import MEMORY_LIMIT, Member
+from randkern.tabular.presets import Deadline
 from randkern.tabular.search import KernelSearch
-from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -74,11 +69,6 @@ TARGET = (
 LABELS = np.where(TARGET > np.median(TARGET), "high", "low")
 
 
-def endless():
-    """A stage of a fit without limit or deadline."""
-    return Work(np.inf, clock=lambda: 0.0).stage("the search", np.inf)
-
-
 def regressor(**options):
     return rk.TabularRegressor(**({"time_limit": 1.5, "random_state": 0} | options))
 
@@ -97,23 +87,17 @@ def fitted_classifier(no_deadline):
     return classifier(time_limit=4).fit(TABLE, LABELS)
 
 
-def plan_search(monkeypatch, **changed):
-    """Change the numbers of rows and steps of searches."""
-    monkeypatch.setattr(search, "PLAN", replace(search.PLAN, **changed))
-
-
 @pytest.mark.nightly
 @parametrize_with_checks(
     [rk.TabularRegressor(), rk.TabularClassifier(), rk.TabularEncoder()]
 )
-def test_scikit_learn_conventions(estimator, check, monkeypatch):
-    # Less to try, so that the clock decides nothing and the checks are quick.
+def test_scikit_learn_conventions(estimator, check, monkeypatch, planned):
+    # Less to try, so that the checks are quick.
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
-    plan_search(monkeypatch, first_steps=4, relearning_steps=2)
-    monkeypatch.setattr(folds, "MAX_REFITTED", 2)
-    monkeypatch.setattr(search, "_SPREADS", (1.5,))
-    monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
+    planned(first_steps=4, n_refits=0)
+    monkeypatch.setattr(search, "SPREADS", (1.5,))
+    monkeypatch.setattr(classification, "PENALTIES", (0.3,))
     check(estimator)
 
 
@@ -141,7 +125,7 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
         Y = 2.0 * (Y > 0.2) - 1 if k == 1 else 2.0 * np.eye(3)[Y.argmax(axis=1)] - 1
     blocks = {"standard": np.array([0, 1, 1])}
     machine = KernelSearch(
-        *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), endless()),
+        *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), Deadline(np.inf)),
         *(rk._random.root_stream(0), lambda trial: False),
         loss=objectives.log_loss if kind == "labels" else objectives.log_squares,
     )
@@ -183,7 +167,7 @@ def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
     expected = np.empty_like(P)
     for i in range(60):
         others = np.arange(60) != i
-        fit = logistic.logistic(kernel, C, None, 0)
+        fit = logistic.logistic(kernel, C, 0)
         fit.fit(X[others], labels[others], weight[others])
         expected[i] = fit.predict_proba(X[[i]])[0]
     # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
@@ -463,31 +447,19 @@ def test_explained_code_of_a_classifier(fitted_classifier):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("how", ["iterate", "features", "cells", "factorise"])
 @pytest.mark.filterwarnings("ignore")
-def test_many_rows(monkeypatch, how):
-    """Exact in cells, and in one piece or with landmarks if there is time."""
-    plan = (how, 300 * (how == "features"))
-    # Time that a search leaves may suffice for a factorisation after all.
-    first = ("iterate", 0) if how in ("factorise", "cells") else plan
-    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: first)
-    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: plan)
-    if how == "cells":
-        monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
-    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+def test_many_rows(monkeypatch, planned):
+    """Exact in cells, and with landmarks beside them."""
+    planned(in_cells=True, cell_rows=50, n_landmarks=300)
     monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._intervals.sizes) == N
     fits = [member.fit for member in fit.model_.members]
     cells = next(each for each in fits if isinstance(each, rk.LocalRegressor))
     assert len(cells.estimators_) >= 3
-    whole = [each for each in fits if each is not cells]
-    assert len(whole) == (how != "cells")
-    for found in whole:
-        assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
-        if how == "features":  # the penalty of all rows is chosen by leave-one-out
-            assert len(found.alphas) > 1
-            assert np.isin(found.alpha_, found.alphas)
+    (whole,) = (each for each in fits if each is not cells)
+    assert len(whole.alphas) > 1  # chosen by leave-one-out
+    assert np.isin(whole.alpha_, whole.alphas)
     assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N
     assert fit.fit_report_["rows_held_out"] == 0 and fit.model_.held_out is None
     again = run(fit.model_.explain(), TABLE, TARGET)
@@ -764,10 +736,9 @@ def test_weights_say_which_rows_count(make):
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["one", "many", "labels"])
 @pytest.mark.filterwarnings("ignore")
-def test_explained_code_of_weighted_rows(monkeypatch, kind):
+def test_explained_code_of_weighted_rows(monkeypatch, planned, kind):
     if kind == "many":
-        for room in (estimators, many_rows):
-            monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 300))
+        planned(in_cells=True, cell_rows=100, n_landmarks=300)
         monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
         for module in (objectives, search):
@@ -802,60 +773,13 @@ def test_several_targets():
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("make", [regressor, classifier])
-@pytest.mark.parametrize("n", [2600, 6000])
-def test_time_limits_hold(make, n, monkeypatch):
-    """Of the processor, on two cores, whatever else it does."""
-    for room in (estimators, classification):
-        monkeypatch.setattr(room, "Work", partial(Work, clock=time.process_time))
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(n, 4))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n)
-    began = time.process_time()
-    make(time_limit=8).fit(X, y if make is regressor else y > 0)
-    assert time.process_time() - began < 16
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_many_rows_of_labels(monkeypatch):
-    """Held-out rows weight and calibrate the fits that are returned."""
-    monkeypatch.setattr(class_rows, "_FEATURE_ROWS", 100)
-    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
-    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    blended = []
-
-    def equal_weights(P, labels, weight):
-        blended.append((P, labels))
-        return np.full(len(P), 0.5), 1.3
-
-    monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
-    fit = classifier(time_limit=10).fit(TABLE, LABELS)
-    assert fit.fit_report_["rows_held_out"] == N // 8
-    assert fit.fit_report_["rows_used"] == N - N // 8
-    members = fit.model_.members
-    kinds = [type(member.fit) for member in members]
-    assert kinds == [rk.LocalClassifier, rk.KernelLogistic]
-    assert fit.temperature_ == 1.3
-    seed, n_apart, _ = fit.model_.held_out
-    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
-    ((P, labels),) = blended
-    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
-    for member, found in zip(members, P, strict=True):
-        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
-    names = {"X": TABLE, "y": LABELS}
-    exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(names["X"])  # without rows that are held out
-    np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
-
-
 def test_blended_probabilities_have_the_least_log_loss():
     rng = np.random.default_rng(16)
     chance = rng.uniform(0.02, 0.98, 400)
     labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
     logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
     parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
-    weights, _ = classification.blend_probabilities(parts[:2], labels, weight)
+    weights, _ = classification.blend_probabilities(parts[:2], labels, weight, 3)
 
     def loss(share):
         P = share * parts[0] + (1 - share) * parts[1]
@@ -863,7 +787,7 @@ def test_blended_probabilities_have_the_least_log_loss():
 
     best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
     assert weights == pytest.approx([best, 1 - best], abs=1e-3)
-    weights, _ = classification.blend_probabilities(parts, labels, weight)
+    weights, _ = classification.blend_probabilities(parts, labels, weight, 3)
     assert (weights > 0).sum() == 3
     assert weights.sum() == pytest.approx(1)
 
@@ -924,35 +848,13 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     assert seen == {expected}
 
 
-@pytest.mark.slow
-def test_short_time_limits_hold():
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(1500, 30))
-    fit = regressor(time_limit=0.01).fit(X, X[:, 0])
-    assert 1 <= len(fit.leaderboard_) <= 3
-
-
-def budgeted_search(n, limit):
-    """Return the trials of a search and its work."""
-    work, rng = Work(limit, clock=lambda: 0.0), np.random.default_rng(30)
-    X = rng.normal(size=(n, 3))
-    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] + 0.1 * rng.normal(size=(n, 1))
-    machine = KernelSearch(
-        *({"standard": X}, {"standard": np.arange(3)}, Y, np.ones(n)),
-        *(work.stage("the search", limit), rk._random.root_stream(0)),
-        lambda trial: False,
-    )
-    machine.run()
-    return machine.trials, work.spent
-
-
 def test_targets_that_do_not_vary():
     fit = regressor().fit(TABLE, np.full(N, 3.0))
     np.testing.assert_allclose(fit.predict(TABLE), 3.0)
 
 
-def test_rare_labels_that_the_first_rows_lack(monkeypatch):
-    plan_search(monkeypatch, first_rows=20, least_rows=20)
+def test_rare_labels_that_the_first_rows_lack(planned):
+    planned(first_rows=20)
     labels = np.arange(N) >= N - 2
     fit = classifier().fit(TABLE, labels)
     assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2
@@ -1156,7 +1058,7 @@ def test_intervals_are_those_of_mapie(monkeypatch):
     """CV+ of one kernel, with nothing added for its choice."""
     regression = pytest.importorskip("mapie.regression")
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
-    monkeypatch.setattr(intervals, "_PENALTIES", ())  # equal widths
+    monkeypatch.setattr(intervals, "SIZE_PENALTIES", ())  # equal widths
     monkeypatch.setattr(intervals, "novelty", lambda k, a, X, *_: np.ones(len(X)))
     monkeypatch.setattr(estimators, "MAX_MEMBERS", 1)
     rng = np.random.default_rng(6)

@@ -9,8 +9,8 @@ import pytest
 import randkern as rk
 from randkern.tabular import exact_ridge
 from randkern.tabular.folds import Folds
-from randkern.tabular.intervals import _SMALLEST, Intervals, Spread
-from randkern.tabular.work import Work
+from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.presets import SMALLEST_SIZE
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -22,9 +22,9 @@ def covered(low_and_high, y):
     return (low <= y) & (y <= high)
 
 
-def spread_of(rows, predictions, sizes, folds=None, work=1e9):
+def spread_of(rows, predictions, sizes, folds=None):
     weight = np.ones(len(rows))
-    return Spread.learned(rows, predictions, sizes, weight, folds, Work(work))
+    return Spread.learned(rows, predictions, sizes, weight, folds)
 
 
 def multiplied(n, rng):
@@ -97,7 +97,7 @@ def test_sizes_are_those_of_ridge_regression_without_the_row():
     sizes = np.exp(rows[:, :1]) * abs(noise)
     spread, own = spread_of(rows, predictions, sizes)
     assert spread.dual is not None
-    t = np.log(sizes[:, 0] + _SMALLEST * sizes.mean())
+    t = np.log(sizes[:, 0] + SMALLEST_SIZE * sizes.mean())
     near = rk.Gaussian(0.5)(spread.encoder.transform(predictions))
     K = near + rk.Matern(1.5, 2 * np.sqrt(rows.var(axis=0).sum()))(rows)
 
@@ -138,18 +138,6 @@ def test_sizes_do_not_know_their_own_group():
     assert grouped.dual is None or own.std() < 0.2
 
 
-def test_little_work_uses_few_rows():
-    """And those of the other rows are what these predict."""
-    rng = np.random.default_rng(4)
-    rows = rng.normal(size=(500, 2))
-    sizes = np.exp(2 * rows[:, :1]) * abs(rng.normal(size=(500, 1)))
-    spread, own = spread_of(rows, rows[:, 1:], sizes, work=1e-9)
-    assert len(spread.rows) == 200 and spread.dual is not None
-    expected = spread.at(rows[200:], rows[200:, 1:])
-    np.testing.assert_allclose(own[200:], expected)
-    assert len(spread_of(rows, rows[:, 1:], sizes)[0].rows) == 500
-
-
 def test_targets_without_noise_have_narrow_intervals():
     """One of two targets is predicted exactly: its sizes are zero."""
     rng = np.random.default_rng(6)
@@ -161,7 +149,6 @@ def test_targets_without_noise_have_narrow_intervals():
         residuals,
         np.ones(80),
         None,
-        Work(1e9),
         kernel=rk.Gaussian(1.0),
         alpha=0.1,
         weighted=False,
@@ -213,7 +200,7 @@ def test_intervals_cover_rows_of_new_groups():
         rows = rng.normal(size=(n_groups, 2))[groups]
         intervals = Intervals.of(
             *(rows, np.zeros((len(rows), 1)), residuals[:, None]),
-            *(np.ones(len(rows)), Folds(groups, groups=groups), Work(60.0)),
+            *(np.ones(len(rows)), Folds(groups, groups=groups)),
             kernel=rk.Gaussian(1.0),
             alpha=1.0,
             weighted=False,

@@ -9,16 +9,10 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import randkern as rk
 from randkern._fitting import ending
-from randkern._random import root_stream
 from randkern.backend.tasks import map_on_threads
 from randkern.models.cells import CellTree, rows_of_cells
-from randkern.tabular import local, many_rows
 from randkern.tabular.intervals import Spread
-from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import log_squares
 from randkern.tabular.local import CellRidge, left_out_in_cells
-from randkern.tabular.rows import Table
-from randkern.tabular.work import Work, cells_seconds
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -86,63 +80,12 @@ def test_cells_are_of_the_size_that_is_planned(n_cells):
     assert 0.97 * size <= min(sizes) and max(sizes) <= size
 
 
-def test_cells_are_the_largest_within_the_time():
-    sizes = []
-    for seconds in (0.0, 2.0, 8.0, 32.0, 1e9):
-        rows, work = local.cells_within(40_000, 10, seconds)
-        sizes.append(rows)
-        assert work <= seconds or rows <= local._MIN_ROWS
-    assert sizes == sorted(sizes) and sizes[-1] <= local._MAX_ROWS
-    assert local.cells_within(1000, 10, 1e9)[0] == 1000  # a single one
-    assert 4 * cells_seconds(1, 500, 10) == cells_seconds(4, 500, 10)
-    # Time is linear in the rows.
-    assert 9 < local.most_in_cells(10.0) / local.most_in_cells(1.0) < 11
-
-
-# -- learning --------------------------------------------------------------------------
+# -- fits --------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_kernels_are_learned_in_cells(monkeypatch):
-    """As dense as the table, rows of cells tell details that a sample does not."""
-    monkeypatch.setattr(local, "_MAX_LEARNED", 200)
-    X, y = rough(7000)
-    fitted, new = slice(0, 6000), slice(6000, 7000)
-    Y = (y - y.mean())[:, None]
-    work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
-    table = Table(X[fitted], Y[fitted], np.ones(6000))
-    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
-    search = learning.search(work.stage("", 6.0), stream, lambda _: False)
-    trials = search.refined[:2]
-    U, stage = learning.encoded(trials[0], table.X, "float32"), work.stage("", 30.0)
-    before = work.spent
-    found = local.learned_in_cells(trials, U, learning, stage, stream)
-    assert 0 < work.spent - before < 30.0
-    again = local.learned_in_cells(trials, U, learning, stage, stream)
-    np.testing.assert_array_equal(again.theta, found.theta)
-    errors = []
-    for trial in (trials[0], found):
-        U, V = (learning.encoded(trial, X[rows]) for rows in (fitted, new))
-        model = rk.LocalRegressor(CellRidge(trial.kernel, trial.alpha), 500)
-        predicted = model.fit(U, y[fitted]).predict(V)
-        errors.append(np.sqrt(np.mean((predicted - y[new]) ** 2)))
-    assert errors[1] < 0.95 * errors[0]
-
-
-def test_few_rows_or_no_time_leave_the_kernel():
-    X, y = rough(900)
-    work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
-    table = Table(X, y[:, None], np.ones(900))
-    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
-    trials = learning.search(work.stage("", 1.0), stream, lambda _: False).refined
-    U = learning.encoded(trials[0], X)
-    stage = work.stage("", 10.0)
-    assert local.learned_in_cells(trials, U, learning, stage, stream) is trials[0]
-
-
-@pytest.mark.slow
-def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, monkeypatch):
-    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: ("features", 300))
+def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, planned):
+    planned(in_cells=True, cell_rows=600, n_landmarks=300)
     X, y = rough(8000)
     fitted, new = slice(0, 6000), slice(6000, 8000)
     model = rk.TabularRegressor(4, random_state=0).fit(X[fitted], y[fitted])
@@ -176,7 +119,7 @@ def test_sizes_of_residuals_follow_columns_that_the_mean_ignores():
     sizes = np.abs(scale * rng.normal(size=scale.shape))
     means = rows[:, [1, 1]]
     spread, own = Spread.learned(
-        rows[:3000], means[:3000], sizes[:3000], np.ones(3000), None, Work(60.0)
+        rows[:3000], means[:3000], sizes[:3000], np.ones(3000), None
     )
     assert own.shape == (3000, 2)
     ratio = np.log(spread.at(rows[3000:], means[3000:]) / scale[3000:])

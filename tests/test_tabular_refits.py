@@ -1,7 +1,5 @@
 """Evidence of kernels, and kernels that are learned again without each fold."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -13,8 +11,8 @@ from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import Evidence, log_loss, log_squares
+from randkern.tabular.presets import Deadline, plan_of
 from randkern.tabular.rows import Table
-from randkern.tabular.work import Work
 from randkern_lab.benchmarks.families import draw_table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -46,9 +44,10 @@ def test_evidence_is_the_density_of_contrasts():
 
 def learning_of(X, Y, labels=None, folds=None):
     table = Table(X, Y, np.ones(len(Y)), labels, folds)
-    work = Work(60.0, clock=lambda: 0.0)
     loss = log_squares if labels is None else log_loss
-    return Learning.of(table, None, (len(Y), 0), loss, root_stream(0), work)
+    plan = plan_of(*X.shape, 0 if labels is None else 2, 60.0)
+    deadline = Deadline(np.inf)
+    return Learning.of(table, None, 0, loss, root_stream(0), plan, deadline)
 
 
 @pytest.mark.slow
@@ -59,9 +58,8 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     Y = np.sin(2 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
     codes = np.repeat(np.arange(12), 5)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
-    stage = known.work.stage("the comparison of kernels", 60.0)
-    trials = known.search(stage, root_stream(0), lambda _: False).refined
-    found = refits.refits_of(trials[:2], known, stage)
+    trials = known.search(root_stream(0), lambda _: False).refined
+    found = refits.refits_of(trials[:2], known)
     assert found == sorted(found, key=lambda refit: refit.loss)
     targets = Y[known.searched]
     for refit in found:
@@ -71,7 +69,7 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
             if groups:
                 members = codes[known.searched]
                 assert not set(members[rest]) & set(members[rows])
-            again = known.relearned(refit.trial, rest, stage)
+            again = known.relearned(refit.trial, rest)
             assert np.array_equal(again.theta, trial.theta)
             U = known.sample(trial)
             fit = rk.KernelRidgeRegressor(
@@ -81,27 +79,12 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
             np.testing.assert_allclose(refit.residuals[rows], expected, atol=1e-5)
 
 
-def test_kernels_are_learned_again_as_long_as_there_is_work():
-    rng = np.random.default_rng(2)
-    known = learning_of(rng.normal(size=(60, 4)), rng.normal(size=(60, 1)))
-    stage = known.work.stage("the search", 60.0)
-    trials = known.search(stage, root_stream(0), lambda _: False).refined
-    assert len({(each.form, each.numbers, each.metric) for each in trials}) > 2
-    seconds = refits.refitting_seconds(60, 4, 1)
-    stage = known.work.stage("the comparison of kernels", 1.5 * seconds)
-    assert len(refits.refits_of([trials[0], *trials], known, stage)) in (1, 2)
-    assert refits.refits_of(trials, known, stage.part(0.5 * seconds)) == []
-
-
-def test_many_rows_and_periods_of_time_are_not_refitted():
+def test_periods_of_time_are_not_refitted():
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(60, 4)), rng.normal(size=(60, 1))
     assert refits.is_refitted(learning_of(X, Y))
     periods = Folds(np.arange(60) // 10, is_forward=True)
     assert not refits.is_refitted(learning_of(X, Y, folds=periods))
-    known = learning_of(X, Y)
-    assert not refits.is_refitted(replace(known, work=Work(0.1)))
-    assert not refits.is_refitted(replace(known, searched=known.searched[:50]))
 
 
 @pytest.mark.nightly

@@ -8,8 +8,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import randkern as rk
-from randkern.tabular import class_rows
-from randkern.tabular import classifier as classification
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
@@ -54,7 +52,9 @@ def again(model, tmp_path):
 def searches(monkeypatch):
     """Return a list that has an entry for each search."""
     found, run = [], KernelSearch.run
-    monkeypatch.setattr(KernelSearch, "run", lambda self: found.append(1) or run(self))
+    monkeypatch.setattr(
+        KernelSearch, "run", lambda *self: found.append(1) or run(*self)
+    )
     return found
 
 
@@ -141,24 +141,3 @@ def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
     model._candidates = replace(found, trials=trials)
     model.fit(FEW.assign(size=0.0, noise=0.0), TARGET[:120])
     assert len(searches) == 1
-
-
-def test_landmarks_are_at_most_those_validated(monkeypatch):
-    monkeypatch.setattr(classification, "_MAX_ROWS", 50)
-    monkeypatch.setattr(class_rows, "_FEATURE_ROWS", 60)
-    monkeypatch.setattr(class_rows, "_EXACT_SHARE", 0.0)
-    monkeypatch.setattr(
-        classification,
-        "blend_probabilities",
-        lambda P, *_: (np.full(len(P), 1 / len(P)), 1.0),
-    )
-    counts = []
-    model = rk.TabularClassifier(10, warm_start=True, random_state=0)
-    for most in (30, 45, 20):
-        monkeypatch.setattr(classification, "_LANDMARKS", (10, most))
-        model.fit(TABLE, LABELS)
-        cells, landmarks = (member.fit for member in model.model_.members)
-        assert isinstance(cells, rk.LocalClassifier)
-        assert landmarks.features == "nystrom"
-        counts.append(landmarks.n_components)
-    assert counts == [30, 30, 20]

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import warnings
-from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,58 +13,50 @@ import pytest
 
 import randkern as rk
 from randkern.exceptions import DeadlineWarning
-from randkern.tabular import classifier as classification
-from randkern.tabular import estimators
 from randkern.tabular.code import code_of
 from randkern.tabular.intervals import novelty
-from randkern.tabular.rows import Rows
-from randkern.tabular.work import Stage, Work, evaluation_seconds, largest
+from randkern.tabular.presets import Deadline, largest, plan_of
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
 RNG = np.random.default_rng(7)
+# What a fixture replaces.
+DEADLINE_OF = Deadline.of
 
 
-class Clock:
-    """A clock that a test sets; by `step`, it advances whenever it is read."""
-
-    def __init__(self, step=0.0):
-        self.now, self.step = 0.0, step
-
-    def __call__(self):
-        self.now += self.step
-        return self.now
+# -- plans and deadlines ---------------------------------------------------------------
 
 
-# -- work and deadlines ----------------------------------------------------------------
+@pytest.mark.parametrize("n_classes", [0, 2, 5])
+def test_more_time_does_more(n_classes):
+    sizes = ("searched_rows", "first_rows", "more_rows", "first_steps")
+    for n in (50, 1500, 9000, 40_000, 10**6):
+        plans = [plan_of(n, 20, n_classes, limit) for limit in (0.1, 2, 20, 200)]
+        for less, more in pairwise(plans):
+            assert less.fitted_rows <= more.fitted_rows <= n
+            if less.in_cells == more.in_cells:
+                for size in sizes:
+                    assert getattr(less, size) <= getattr(more, size) + 20
+        assert plan_of(n, 20, n_classes, 20) == plans[2]
 
 
-def test_a_stage_ends_with_its_work_or_with_its_deadline():
-    clock = Clock()
-    work = Work(10.0, clock)
-    stage = work.stage("the search", 4.0, deadline=6.0)
-    assert not stage.over and stage.left == 4.0
-    assert stage.fits(4.0) and not stage.fits(4.1)
-    work.charge(4.1)
-    assert stage.over and not work.cut  # it has done its work
-    later = work.stage("the last fit", 100.0)
-    assert later.until == 10.0
-    clock.now = 8.2  # twice as slow as planned
-    assert later.fits(0.5) and not later.fits(2.0)
-    assert work.cut == ["the last fit"]
-    assert later.affordable(0.5) == 0.5
-    assert later.affordable(2.0) == pytest.approx(0.9)
-    clock.now = 10.1
-    assert later.over
+@pytest.mark.parametrize("n_classes", [0, 2, 5])
+@pytest.mark.parametrize("limit", [1e-3, 1.0, 15.0])
+@pytest.mark.parametrize("d", [2, 100, 5000])
+def test_a_search_has_a_floor(n_classes, limit, d):
+    """A few hundred rows, whatever the limit and however wide the table."""
+    for n in (40, 300, 5000, 100_000):
+        plan = plan_of(n, d, n_classes, limit)
+        assert plan.first_rows >= min(n, 200)
+        assert plan.first_steps >= 4
 
 
-def test_parts_end_before_their_stage():
-    work = Work(10.0, Clock())
-    stage = work.stage("the search", 4.0)
-    part = stage.part(1.0)
-    assert (part.until, stage.part(9.0).until) == (1.0, 4.0)
-    work.charge(1.5)
-    assert part.over and not stage.over
+def test_cells_are_the_largest_within_the_time():
+    plans = [plan_of(40_000, 10, 0, limit) for limit in (0.1, 5, 20, 80, 1e9)]
+    rows = [plan.cell_rows for plan in plans]
+    assert rows == sorted(rows) and rows[0] <= 250 < rows[2] and rows[-1] <= 6000
+    fitted = [plan_of(10**8, 10, 0, limit).fitted_rows for limit in (1, 10)]
+    assert fitted[1] == pytest.approx(10 * fitted[0], rel=1e-3)
 
 
 def test_the_largest_size_within_the_time():
@@ -75,12 +67,6 @@ def test_the_largest_size_within_the_time():
     assert largest(lambda n: n, 3.0, 5, 4) == 5
 
 
-def test_work_grows_with_every_size():
-    least = evaluation_seconds(100, 10, 2)
-    for sizes in ((110, 10, 2), (100, 11, 2), (100, 10, 3)):
-        assert evaluation_seconds(*sizes) > least
-
-
 def table_of(n, seed=0):
     rng = np.random.default_rng(seed)
     X = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
@@ -89,72 +75,112 @@ def table_of(n, seed=0):
     return X, value.to_numpy()
 
 
+def late(monkeypatch):
+    """Fit by a clock of which every step is late at once."""
+    monkeypatch.setattr(Deadline, "of", DEADLINE_OF)
+
+    def ends(deadline, step):
+        is_late = deadline.limit < np.inf
+        if is_late and step not in deadline.cut:
+            deadline.cut.append(step)
+        return is_late
+
+    monkeypatch.setattr(Deadline, "ends", ends)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regression", "classification"])
-@pytest.mark.parametrize("n", [60, 2600])
-def test_a_deadline_that_cuts_warns_and_leaves_a_model(kind, n, monkeypatch):
-    """With a clock by which little gets done in time."""
-    X, y = table_of(n)
+@pytest.mark.parametrize("n", [1100, 2600])
+def test_a_deadline_that_cuts_warns_and_leaves_a_good_model(kind, n, monkeypatch):
+    """The floor of the search and one fit are done, however late it is."""
+    X, y = table_of(n + 500)
     make = rk.TabularRegressor
     if kind == "classification":
         make, y = rk.TabularClassifier, y > 0
-    for room in (estimators, classification):
-        monkeypatch.setattr(room, "Work", partial(Work, clock=Clock(step=0.5)))
+    late(monkeypatch)
     model = make(4, random_state=0)
     with pytest.warns(DeadlineWarning, match="stopped the search.* early") as caught:
-        model.fit(X, y)
+        model.fit(X[:n], y[:n])
     assert caught[0].filename == __file__
     report = model.fit_report_
     assert report["rows"] == n and 0 < report["rows_used"] <= n
     assert "the search" in report["cut"]
-    assert report["budget"] == 4 and 0 < report["work"] < 4
-    assert model.score(X, y) > 0.5
-    assert len(model.leaderboard_) >= 1
+    board = model.leaderboard_
+    assert len(board) >= 6 and board["rows"].min() >= 200
+    assert board.groupby(["kernel", "numbers"]).ngroups >= 3
+    assert model.score(X[n:], y[n:]) > 0.8
     assert model.feature_importances_.sum() == pytest.approx(1)
     if kind == "regression":
         assert model.predict_interval(X[:5]).shape == (5, 2)
 
 
 @pytest.mark.slow
-def test_a_fit_with_enough_time_reports_no_cut():
-    X, y = table_of(80)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeadlineWarning)
-        model = rk.TabularRegressor(20, random_state=0).fit(X, y)
-    report = model.fit_report_
-    assert report["cut"] == [] and report["rows_used"] == 80
-    assert 0 < report["work"] < 20
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_small_tables_are_never_cut(kind, monkeypatch):
+    """By any clock, the same seed gives the same model."""
+    X, y = table_of(40)
+    make, method = rk.TabularRegressor, "predict"
+    if kind == "classification":
+        make, method, y = rk.TabularClassifier, "predict_proba", y > 0
+    expected = make(1, random_state=0).fit(X, y)
+    late(monkeypatch)
+    model = make(1, random_state=0).fit(X, y)
+    assert model.fit_report_ == expected.fit_report_
+    assert model.fit_report_["cut"] == []
+    np.testing.assert_array_equal(*(getattr(m, method)(X) for m in (model, expected)))
+
+
+def test_a_deadline_ends_each_step_by_its_share():
+    now = [0.0]
+    deadline = Deadline(10.0, clock=lambda: now[0])
+    assert not deadline.ends("the search") and deadline.cut == []
+    now[0] = 7.0
+    assert deadline.ends("the search") and not deadline.ends("the last fit")
+    assert deadline.cut == ["the search"]
+    now[0] = 11.0
+    assert deadline.ends("the last fit")
+    assert deadline.cut == ["the search", "the last fit"]
 
 
 @pytest.mark.slow
-def test_rows_beyond_the_budget_are_not_used(monkeypatch):
-    monkeypatch.setattr(estimators, "most_in_cells", lambda seconds: 3000)
-    monkeypatch.setattr(estimators, "plan_of", lambda n, s: ("features", 500))
+def test_rows_beyond_the_budget_are_not_used(planned):
+    planned(in_cells=True, cell_rows=500, fitted_rows=3000)
     X, y = table_of(6000)
     model = rk.TabularRegressor(3, random_state=0).fit(X, y)
     report = model.fit_report_
-    assert report["rows"] == 6000 and report["rows_used"] <= 3000
+    assert report["rows"] == 6000 and report["rows_used"] == 3000
+    assert report["cut"] == []
     assert model.score(X, y) > 0.7
 
 
-def test_arrays_of_different_rows_are_not_encoded_to_merge_copies():
-    """The encoding of wide arrays takes much of their time."""
-    X = RNG.normal(size=(30, 5))
-    rows = Rows(X, X[:, :1], np.ones(30), False)
-    work = Work(10.0, Clock())
-    assert rows.merged(work) is rows and work.spent == 0.0
-    copies = np.append(np.arange(30), 4)
-    merged = Rows(X[copies], X[copies, :1], np.ones(31), False).merged(work)
-    assert work.spent > 0 and sorted(merged.weight) == [1.0] * 29 + [2.0]
+@pytest.mark.parametrize("make", [rk.TabularRegressor, rk.TabularClassifier])
+@pytest.mark.parametrize("limit", [None, "60", 0, np.inf])
+def test_limits_that_are_no_numbers_are_refused(make, limit):
+    X, y = table_of(40)
+    with pytest.raises(ValueError, match="time_limit.*must be a float"):
+        make(limit).fit(X, y > 0)
 
 
-def test_dataframes_of_different_rows_are_not_encoded_to_merge_copies():
-    table = pd.DataFrame({"a": np.arange(30) // 2, "b": ["x", None] * 15})
-    rows = Rows(table, np.zeros((30, 1)), np.ones(30), False)
-    work = Work(10.0, Clock())
-    assert rows.merged(work) is rows and work.spent == 0.0
-    copies = rows.take(np.append(np.arange(30), 5))  # a missing value equals another
-    assert len(copies.merged(work)) == 30 and work.spent > 0
+@pytest.mark.parametrize("make", [rk.TabularRegressor, rk.TabularClassifier])
+@pytest.mark.parametrize("kind", ["table", "array"])
+def test_tables_without_rows_are_refused(make, kind):
+    X, y = table_of(40)
+    none = X[:0] if kind == "table" else np.empty((0, 3))
+    with pytest.raises(ValueError, match="0 (rows|sample)"):
+        make(1).fit(none, y[:0] > 0)
+    with pytest.raises(ValueError, match="0 rows"):
+        make(0.1).fit(X, y > 0).predict(X[:0])
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, {3}, np.ones(2)])
+def test_columns_of_lists_are_refused(value):
+    X, y = table_of(40)
+    lists = pd.Series([value] * 40, index=X.index)
+    message = "column 'e' holds .* values, which are neither numbers nor categories"
+    with pytest.raises(ValueError, match=message):
+        rk.TabularRegressor(0.1).fit(X.assign(e=lists), y)
+    with pytest.raises(ValueError, match="column 'e'"):
+        rk.TabularRegressor(0.1).fit(X, y).predict(X.assign(e=lists))
 
 
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
@@ -173,11 +199,8 @@ def test_the_same_model_beside_busy_processes(kind, n):
     budget = {500: 3.0, 2400: 6.0, 10_000: 12.0, 50_000: 20.0}[n]
 
     def fitted():
-        with pytest.MonkeyPatch.context() as patched:
-            for room in (estimators, classification):
-                patched.setattr(room, "Work", SlowDeadline)
-            began = time.process_time()
-            model = make(budget, random_state=0).fit(X, y)
+        began = time.process_time()
+        model = make(budget, random_state=0).fit(X, y)
         # On any machine, and whatever runs beside it.
         assert time.process_time() - began < 20 * budget
         return model
@@ -198,12 +221,19 @@ def test_the_same_model_beside_busy_processes(kind, n):
     assert first == second
 
 
-class SlowDeadline(Work):
-    """Work whose clock is real, but of a thousand times slower seconds."""
-
-    @property
-    def elapsed(self):
-        return super().elapsed / 1000
+@pytest.mark.slow
+def test_models_of_earlier_versions_that_rotate_columns_are_refused(tmp_path):
+    """They would predict without it."""
+    X, y = table_of(40)
+    model = rk.TabularRegressor(0.1, random_state=0).fit(X, y)
+    model.model_.members[0].turn = None  # as most of them have it
+    rk.save(model, tmp_path / "model.skops")
+    again = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    model.model_.members[0].turn = np.eye(6)
+    rk.save(model, tmp_path / "model.skops")
+    with pytest.raises(ValueError, match="earlier version.*fit the model again"):
+        rk.load(tmp_path / "model.skops")
 
 
 # -- threads ---------------------------------------------------------------------------
@@ -388,34 +418,3 @@ def test_dask_collections_are_refused_with_advice(make):
     fit = make(0.2, random_state=0).fit(X, y)
     with pytest.raises(TypeError, match=r"map_partitions\(model\.predict\)"):
         fit.predict(da.from_array(X))
-
-
-def test_imports_of_the_first_fit_are_not_on_its_clock():
-    code = (
-        "import sys\n"
-        "from randkern.tabular.work import Work\n"
-        "assert 'sklearn.model_selection' not in sys.modules\n"
-        "work = Work(1.0)\n"
-        "assert 'sklearn.model_selection' in sys.modules\n"
-        "assert work.elapsed < 0.1, work.elapsed\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_members_that_are_late_have_the_rows_of_the_first_or_none(monkeypatch):
-    """Their residuals are summed for intervals."""
-    rng = np.random.default_rng(0)
-    X = np.c_[rng.normal(size=(320, 3)), rng.integers(0, 3, 320)]
-    y = X[:, 0] - 0.5 * X[:, 1] + 0.1 * rng.normal(size=320)
-    affordable, calls = Stage.affordable, []
-
-    def less_and_less(stage, seconds):
-        calls.append(seconds)
-        return affordable(stage, seconds) if len(calls) == 1 else 0.0
-
-    monkeypatch.setattr(estimators, "is_refitted", lambda _: False)
-    monkeypatch.setattr(estimators, "blend", lambda parts: np.ones(len(parts)))
-    monkeypatch.setattr(Stage, "affordable", less_and_less)
-    model = rk.TabularRegressor(60, random_state=0).fit(X, y)
-    assert len(calls) > 1 and len(model.model_.members) == 1
-    assert model.predict_interval(X[:5]).shape == (5, 2)

@@ -8,10 +8,7 @@ import scipy.optimize
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern._random import Stream
-from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models._gp_evidence import NormalEvidence
 
 pytestmark = pytest.mark.slow
 
@@ -283,19 +280,18 @@ def test_bad_targets(model, data):
             model.fit(tensor(X), tensor(Y[:, 0] > 0), -torch.ones(len(X)))
 
 
-@pytest.mark.parametrize("noise", [1e-2, 1e-7], ids=["single", "double"])
-def test_estimates_for_climbing_are_the_same(noise, rng):
-    X = rng.normal(size=(700, 3))
-    y, kernel = np.sin(X[:, :1]), rk.Gaussian(1.0)
-    plan = rk.RandomFeatures(kernel, 520, random_state=0).fit(X).plan_
-    result = []
-    for rows in (ArrayRows(X, y), ArrayRows(tensor(X), tensor(y))):
-        evidence = NormalEvidence(rows, kernel, plan, False, Stream(0))
-        evidence.precise = False
-        result.append(evidence(np.log([1.0, noise])))
-    (value, slopes), (got, got_slopes) = result
-    assert got == pytest.approx(value, rel=1e-5)
-    np.testing.assert_allclose(got_slopes, slopes, rtol=1e-3)
+@pytest.mark.nightly
+def test_estimates_for_climbing_are_the_same(rng):
+    X = rng.normal(size=(2000, 3))
+    y = np.sin(2 * X[:, 1]) + 0.3 * rng.normal(size=2000)
+    model = rk.GaussianProcessRegressor(
+        1.0 * rk.Gaussian(1.0), n_components=530, random_state=0
+    )
+    value = copy.deepcopy(model).fit(X, y).log_marginal_likelihood_value_
+    with dispatch():
+        model.fit(tensor(X), tensor(y))
+    # Both end where two steps gain less than 1e-4 per row.
+    assert model.log_marginal_likelihood_value_ == pytest.approx(value, abs=0.4)
 
 
 @pytest.mark.parametrize("D", [None, 20])

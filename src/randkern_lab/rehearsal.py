@@ -356,6 +356,7 @@ def main(
 ) -> None:
     """Do what users do, and end with status 1 if a step fails."""
     steps, chosen = Steps(), only.split(",") if only else []
+    out.mkdir(parents=True, exist_ok=True)
     found = data_dir or os.environ.get("RANDKERN_DATA")
     folder = None if quick or found is None else Path(found)
     tables: dict[str, Path | None] = dict.fromkeys(("prices", "defaults"))

@@ -5,13 +5,15 @@ HTML comments that no reader of the page sees, in README.md and ``docs/*.md``; w
 ``--check`` it only names the pages that it would change. A marker is an expression of
 jinja2::
 
-    <!-- r("svm-mnist").records("method == 'SVC'").seconds | duration -->9 s<!-- end -->
+    <!-- duration(r("svm-mnist").records("method == 'svc'").seconds) -->9 s<!-- end -->
 
 ``r`` finds a record by its name, a folder of ``benchmarks``. ``r(name).KEY`` is the
 value of a key of its ``results.json``, or, called with a query, its rows as a dataframe
-of pandas: ``published("n > 2").error.max()``. A column alone must have a single value.
-Filters are the formats of :data:`.tables.FORMS` and ``f``, of Python:
-``| f(".2f")``; ``".2p"`` are percentage points. At the beginning of a line there are::
+of pandas: ``published("n > 2").error.max()``. A column alone must have a single value;
+``only`` returns it, to calculate with. Formats are the functions of
+:data:`.tables.FORMS` and ``f``, of Python: ``f(value, ".2f")``; ``".2p"`` are
+percentage points. (The bars of jinja2's filters would separate the cells of tables.) At
+the beginning of a line there are::
 
     <!-- r(name).table("words of its title", rows=query, columns=names, best="least")
     -->
@@ -160,19 +162,18 @@ def rendered(text: str, records: Mapping[str, Quoted]) -> str:
     if text.count("<!-- end -->") != len(_MARK.findall(text)):
         raise ValueError("a marker without its <!-- end -->, or the reverse")
     language = Environment(undefined=StrictUndefined)
-    language.filters |= {name: _form(name) for name in FORMS}
-    language.filters["only"] = _only
-    language.filters["f"] = lambda value, form: written(_only(value), form)
+    known: dict[str, Any] = {name: _form(name) for name in FORMS}
+    known |= {"r": records.__getitem__, "only": _only}
+    known["f"] = lambda value, form: written(_only(value), form)
 
-    def index() -> str:
-        return _index(list(records.values()))
+    known["index"] = lambda: _index(list(records.values()))
 
     def filled(mark: re.Match[str]) -> str:
         asked = mark[1]
         starts_line = mark.start() == 0 or text[mark.start() - 1] == "\n"
         try:
             expression = language.compile_expression(asked, undefined_to_none=False)
-            value = str(expression(r=records.__getitem__, index=index))
+            value = str(expression(**known))
         except NeverMadeError as reason:
             value = "not recorded"
             if starts_line:

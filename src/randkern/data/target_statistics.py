@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 
 # Sums of squares of targets up to this size, and down to its inverse, are accurate.
@@ -22,91 +21,56 @@ _FAR = 8.0
 
 
 @dataclass(frozen=True)
-class Moments:
-    """The weights of rows, and the mean and squares of their k targets."""
-
-    weight_sum: float
-    mean: np.ndarray
-    squares: np.ndarray  # weighted sums of squares about the mean
-
-    @classmethod
-    def of(cls, Y: Array, weight: Array) -> Moments:
-        """Return the moments of some rows."""
-        to_host = ops_of(Y).to_host
-        weight_sum = float(weight.sum())
-        mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
-        with np.errstate(over="ignore"):  # see TargetStatistics.check_sizes
-            squares = weight @ (Y - mean) ** 2
-        # One number per target: all further computations with them are on the host.
-        return cls(weight_sum, to_host(mean), to_host(squares))
-
-    def merged(self, other: Moments) -> Moments:
-        """Return the moments of both sets of rows (Chan et al. 1983, eq. 1.3)."""
-        total = self.weight_sum + other.weight_sum
-        share = other.weight_sum / total if total > 0 else 0.0
-        apart = other.mean - self.mean
-        squares = self.squares + other.squares
-        with np.errstate(over="ignore", invalid="ignore"):  # see check_sizes
-            squares = squares + self.weight_sum * share * apart**2
-        return Moments(total, self.mean + share * apart, squares)
-
-    @property
-    def all_squares(self) -> np.ndarray:
-        """Weighted sum of the squares of targets."""
-        return self.squares + self.weight_sum * self.mean**2
-
-    @property
-    def are_far(self) -> np.ndarray:
-        """Whether the means are many standard deviations from 0, (k,)."""
-        return self.weight_sum * self.mean**2 > _FAR**2 * self.squares
-
-
-@dataclass(frozen=True)
 class TargetStatistics:
     """Statistics of k targets and of weights, from one pass over the rows."""
 
     n_rows: int
+    weight_sum: float
     largest_weight: float  # 1 for rows without weights
-    moments: Moments
     largest_target: np.ndarray  # the largest |y| over rows of positive weight
+    target_mean: np.ndarray  # weighted, (k,)
+    target_squares: np.ndarray  # weighted sums of squares about the means, (k,)
 
     @classmethod
     def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> TargetStatistics:
-        """Return the statistics of blocks of targets (n, k) and weights (n,)."""
+        """Return the statistics of blocks of targets (n, k) and weights (n,) or None.
+
+        Targets of rows of weight 0 are ignored.
+        """
         zeros = np.zeros(n_targets)
-        none = Moments(0.0, zeros, zeros)
-        total = cls(0, 0.0, none, zeros)
+        total = cls(0, 0.0, 0.0, zeros, zeros, zeros)
         for Y, weight in blocks:
-            total = total.merged(cls._of_block(Y, weight))
+            ops = ops_of(Y)
+            if weight is None:
+                weight = ops.float64_ones(len(Y), Y)
+            else:
+                Y = Y * ops.as_float64(weight > 0)[:, None]
+            weight_sum = float(weight.sum())
+            mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
+            with np.errstate(over="ignore"):  # see check_sizes
+                squares = weight @ (Y - mean) ** 2
+            # A few numbers per target: all further computations are on the host.
+            numbers = map(ops.to_host, (ops.column_max_abs(Y), mean, squares))
+            largest = ops.largest_or_zero(weight)
+            total += cls(len(Y), weight_sum, largest, *numbers)
         return total
 
-    @classmethod
-    def _of_block(cls, Y: Array, weight: Array) -> TargetStatistics:
-        """Return the statistics of targets (n, k) with weights (n,), or None."""
-        ops = ops_of(Y)
-        used = ops.float64_ones(len(Y), Y)
-        if weight is not None:
-            # Targets of rows of weight 0 are ignored, also in the scale.
-            used = ops.as_float64(weight > 0)
-            Y = Y * used[:, None]
-        weight = used if weight is None else weight
-        return cls(
-            len(Y),
-            ops.largest_or_zero(weight),
-            Moments.of(Y, weight),
-            ops.to_host(ops.column_max_abs(Y)),
-        )
-
-    def merged(self, other: TargetStatistics) -> TargetStatistics:
-        """Return the statistics of both sets of rows."""
+    def __add__(self, other: TargetStatistics) -> TargetStatistics:
+        """Return the statistics of both sets of rows (Chan et al. 1983, eq. 1.3)."""
+        total = self.weight_sum + other.weight_sum
+        share = other.weight_sum / total if total > 0 else 0.0
+        apart = other.target_mean - self.target_mean
+        squares = self.target_squares + other.target_squares
+        with np.errstate(over="ignore", invalid="ignore"):  # see check_sizes
+            squares = squares + self.weight_sum * share * apart**2
         return TargetStatistics(
             self.n_rows + other.n_rows,
+            total,
             max(self.largest_weight, other.largest_weight),
-            self.moments.merged(other.moments),
             np.maximum(self.largest_target, other.largest_target),
+            self.target_mean + share * apart,
+            squares,
         )
-
-    __add__ = merged
 
     def check_sizes(self, largest: float = MAX_TARGET) -> None:
         """Raise if powers of targets leave the range of floats."""
@@ -119,24 +83,21 @@ class TargetStatistics:
             )
 
     @property
-    def weight_sum(self) -> float:
-        return self.moments.weight_sum
-
-    @property
-    def target_mean(self) -> np.ndarray:
-        """The weighted means, (k,)."""
-        return self.moments.mean
-
-    @property
-    def target_squares(self) -> np.ndarray:
-        """Weighted sums of squares about the means, (k,)."""
-        return self.moments.squares
+    def all_squares(self) -> np.ndarray:
+        """Weighted sums of the squares of targets, (k,)."""
+        return self.target_squares + self.weight_sum * self.target_mean**2
 
     @property
     def spread(self) -> np.ndarray:
         """The loss of the best constants, (k,), 0 for constant targets."""
         squares = self.target_squares
-        return np.where(squares > _ROUNDED * self.moments.all_squares, squares, 0.0)
+        return np.where(squares > _ROUNDED * self.all_squares, squares, 0.0)
+
+    @property
+    def are_far(self) -> np.ndarray:
+        """Whether the means are many standard deviations from 0, (k,)."""
+        squares = _FAR**2 * self.target_squares
+        return self.weight_sum * self.target_mean**2 > squares
 
     @property
     def target_shift(self) -> np.ndarray:
@@ -144,9 +105,4 @@ class TargetStatistics:
 
         Subtracting them before summation saves digits; the intercept adds them back.
         """
-        return np.where(self.moments.are_far, self.target_mean, 0.0)
-
-    @property
-    def are_far(self) -> bool:
-        """Whether targets that vary are far from 0."""
-        return bool(np.any(self.moments.are_far & (self.spread > 0)))
+        return np.where(self.are_far, self.target_mean, 0.0)

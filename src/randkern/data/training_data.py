@@ -146,16 +146,6 @@ class TrainingData:
         """Return the rows with the weight 0 at these ascending numbers."""
         raise NotImplementedError
 
-    def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
-        """Return the rows with targets near 0, and the numbers subtracted from them.
-
-        Sums over targets far from 0 leave few digits for their differences.
-        """
-        shift = self.survey().target_shift
-        # Plain numbers have no device.
-        numbers = tuple(shift.tolist())
-        return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
-
 
 class ArrayRows(TrainingData):
     """Rows in memory, or on disk behind an array; also a block or a shard.

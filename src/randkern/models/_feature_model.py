@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -22,18 +22,18 @@ from randkern._validation import (
     is_tensor,
     place_of,
 )
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
-from randkern.data import DeviceBlocks, row_blocks
+from randkern.data import DeviceBlocks, row_blocks, rows_within
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows, FitData, TargetReader, TrainingData
+from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
-from randkern.kernels.factor_draws import Fourier
 from randkern.kernels.precomputed import is_precomputed, numbered_rows
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
-from randkern.models.feature_error import warn_of_feature_error
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
 from randkern.plan import Plan, evaluate
@@ -42,7 +42,13 @@ from randkern.projections import PROJECTIONS
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
 MAX_EXACT_ROWS = 20_000
 # Columns of features that are summed over rows at a time.
-_COLUMNS = 1024
+_COLUMNS = 512
+# Errors of features are those of all pairs of two samples of at most, and at least, so
+# many rows; of fewer wide rows. Relative errors below `_ROUNDING` are rounding errors.
+_PAIRED_ROWS = 64
+_FEW_ROWS = 8
+_PAIRED_BYTES = 2**19
+_ROUNDING = 1e-6
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -65,15 +71,17 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     return out * ops.float64_like(size, out)
 
 
-def feature_sums(plan: Plan, X: Rows, factors: Array) -> Array:
-    """Return Σ_i φ(x_i) a_iᵀ in float64, (D, k), for factors a (n, k)."""
-    ops = ops_of(X)
-    out = ops.float64_zeros((plan.n_components, factors.shape[1]), X)
-    # The sums over columns without the triangle, solved with it once.
-    raw = plan.raw
-    block = ops.as_float64(X) if raw is not plan else X
+def feature_sums(
+    plan: Plan, columns_of: Callable[[slice], Array], factors: Array
+) -> Array:
+    """Return Σ_i φ(x_i) a_iᵀ in float64, (D, k), for factors a (n, k).
+
+    ``columns_of`` returns some raw columns of the features, (n, width).
+    """
+    ops = ops_of(factors)
+    out = ops.float64_zeros((plan.n_components, factors.shape[1]), factors)
     for columns in row_blocks(len(out), _COLUMNS):
-        out[columns] = ops.as_float64(evaluate(raw, block, columns)).T @ factors
+        out[columns] = ops.as_float64(columns_of(columns)).T @ factors
     return plan.solve(out)
 
 
@@ -181,7 +189,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             rows=self._numbered(data.rows),
             kernel=self.kernel_,
             plan=self.plan_,
-            limit=self._memory_for(data.rows),
+            limit=memory_for(self.memory_limit, data.rows.like),
             stream=stream,
         )
 
@@ -217,16 +225,44 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _check_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
-        """Warn if random features are too few for the kernel on rows like X."""
-        if self.plan_ is not None and self.features == "random":
-            warn_of_feature_error(
-                self.kernel_,
-                X,
-                sample_weight,
-                check_components(self.n_components),
-                cast(Fourier, self.fourier),
-                stream.child("feature error"),
-            )
+        """Warn if random features are too few for the kernel on rows like X.
+
+        The errors φ(x)·φ(y) − k(x, y) over pairs of different rows are compared with
+        the standard deviation of k(x, y): where they are larger, features have more
+        noise than information about which rows are alike.
+        """
+        if self.plan_ is None or self.features != "random":
+            return
+        ops = ops_of(X)
+        used = np.arange(X.shape[0])
+        if sample_weight is not None:
+            used = ops.to_host(ops.flatnonzero(sample_weight))
+        row_bytes = X.shape[1] * X.dtype.itemsize
+        most = rows_within(_PAIRED_BYTES, row_bytes, at_least=_FEW_ROWS)
+        size = min(_PAIRED_ROWS, most, len(used) // 2)
+        if size < _FEW_ROWS:
+            return
+        generator = stream.child("feature error").generator()
+        numbers = generator.choice(used, 2 * size, replace=False)
+        rows = ops.take(X, numbers)
+        values = self.kernel_._gram(rows[:size], rows[size:])
+        products = ops.float64_zeros(values.shape, values)
+        for columns in self.plan_.column_blocks(_COLUMNS):
+            Z = ops.as_float64(evaluate(self.plan_, rows, columns))
+            products += Z[:size] @ Z[size:].T
+        error = float(((products - values) ** 2).mean()) ** 0.5
+        mean, spread = float(values.mean()), float(values.std())
+        if error <= max(spread, _ROUNDING * float(abs(values).mean())):
+            return
+        warn(
+            f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but random "
+            f"features with n_components={self.n_components} have an error of "
+            f"{error:.2g}: they hardly distinguish rows. This happens if rows are "
+            "nearly orthogonal (text) or the lengthscale is too short. Use landmarks "
+            "(features='nystrom'), the exact kernel (n_components=None), another "
+            "lengthscale, or more components.",
+            FeatureErrorWarning,
+        )
 
     def _draw_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream

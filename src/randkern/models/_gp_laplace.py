@@ -83,13 +83,11 @@ class Terms(NamedTuple):
 
 
 class LaplaceLikelihood(Likelihood):
-    """A likelihood whose posterior is approximated at its mode.
-
-    log odds, and log rates, with 10 times their initial standard deviation are large
-    enough for any data; beyond, Laplace's approximation fails.
-    """
+    """A likelihood whose posterior is approximated at its mode."""
 
     noise: float | None = None
+    # Log odds and log rates with 10 times their initial standard deviation are large
+    # enough for any data; beyond, the approximation fails.
     scale_range: ClassVar[float] = 1e2
     merges_rows: ClassVar[bool] = True
     # Whether the functions of all columns of targets have a joint posterior.
@@ -114,15 +112,21 @@ class LaplaceLikelihood(Likelihood):
     def posterior(
         self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> Any:
-        # The features, or those of pivots of the sample, which may be fewer than the
-        # components of their matrix.
         if basis.plan is not None:
             matrix = FeatureMatrix(rows, basis.plan, limit // 4)
-            return Posterior(basis, self.of_functions(matrix, matrix.n_components))
-        factor = GramFactor(basis.kernel, sample.X, *sample.targets())
-        X = sample.X[factor.pivots]
-        basis = replace(basis, X=X, triangle=factor.triangle)
-        return Posterior(basis, self.of_functions(factor, len(factor.pivots)))
+            functions = self.of_functions(matrix, matrix.n_components)
+        else:
+            # Pivots may be fewer than the components of the matrix.
+            factor = GramFactor(basis.kernel, sample.X, *sample.targets())
+            functions = self.of_functions(factor, len(factor.pivots))
+            X = sample.X[factor.pivots]
+            basis = replace(basis, X=X, triangle=factor.triangle)
+        if not all(ops_of(f.factor).is_finite(f.factor) for f in functions):
+            raise ValueError(
+                f"features overflow {rows.dtype}: rows of X are too large for "
+                f"{basis.kernel._formula()}; scale the input down, or use float64."
+            )
+        return Posterior(basis, functions)
 
     @abstractmethod
     def of_functions(

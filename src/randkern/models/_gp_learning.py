@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +52,9 @@ _TOLERANCE = 1e-4
 _MEMORY = 50
 # Largest change of a logarithm in the first step.
 _FIRST_STEP = 0.5
+# The loss, relative to the gain of Newton's first step, where the likelihood cannot be
+# evaluated: steps to there are shortened, while infinity would end in NaN.
+_FAILED = 10.0
 
 # Called with the number of a step and its θ; returns whether to stop.
 Report = Callable[[int, np.ndarray], bool]
@@ -85,11 +89,16 @@ class Stage:
         return self.evidence.rows.n_rows
 
     def __call__(self, entries: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value at entries of the space, and its slope in them."""
+        """Return the value at entries of the space, and its slope in them.
+
+        Infinity where they cannot be evaluated.
+        """
         theta = self.space.theta(entries)
-        try:
-            value, slope = self.evidence(theta)
-        except np.linalg.LinAlgError:
+        value, slope = math.nan, theta
+        if np.isfinite(theta).all():
+            with suppress(np.linalg.LinAlgError):
+                value, slope = self.evidence(theta)
+        if not (math.isfinite(value) and np.isfinite(slope).all()):
             return math.inf, np.zeros(len(theta))
         log, pull = self.space.log_prior(theta)
         return -value - log, -(slope + pull) * self.space.rates(entries)
@@ -202,6 +211,8 @@ class _Search:
             entries = start.entries + C @ v
             inside = entries.clip(low, high)
             value, slope = stage(inside) if v.any() else (first, first_slope)
+            if not math.isfinite(value):
+                return _FAILED, np.zeros(len(v))
             slope = self._inward(entries, slope)
             fall = value - first + float(slope @ (entries - inside))
             return fall / length**2, C.T @ slope / length**2
@@ -228,6 +239,8 @@ class _Search:
             },
             callback=after_step,
         )
+        if not np.isfinite(result.x).all():  # slopes, or their changes, underflow
+            return replace(start, value=-first)
         inverse = C @ result.hess_inv.todense() @ C.T / length**2
         squares, axes = np.linalg.eigh(stage.n_rows * inverse)
         return Point(

@@ -130,6 +130,11 @@ class Posterior:
             omitted = self.basis.omitted_variance(part, Z)
             for t, (_, variance) in enumerate(moments):
                 variances[rows, t] = variance + omitted
+        if not (ops.is_finite(means) and ops.is_finite(variances)):
+            raise ValueError(
+                "predictions overflow: rows of X are too far from those of the fit "
+                "for this kernel; scale the input down."
+            )
         return means, variances
 
     def covariance(self, X: Rows) -> np.ndarray:
@@ -234,7 +239,7 @@ class Likelihood(ABC):
     # The noise σ², which is learned, None without one.
     noise: float | None
     # Largest factor by which learning may change a scale.
-    scale_range: ClassVar[float] = 1e2
+    scale_range: ClassVar[float]
     # Whether some targets may be far from f.
     has_outliers: ClassVar[bool] = False
     # Whether weights can only count rows, so that learning merges equal ones.

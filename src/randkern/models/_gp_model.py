@@ -17,7 +17,7 @@ from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks
 from randkern.data.reading import are_in_memory, mapped_rows
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.models._feature_model import FeatureModel
@@ -51,7 +51,7 @@ def add_mean_function(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) ->
     if mean == "zero":
         return kernel
     survey = rows.survey()
-    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+    square = float(survey.all_squares.mean()) / survey.weight_sum
     v: float = _VAGUE * (square or 1.0)
     columns: Any = []
     center = None
@@ -141,7 +141,7 @@ def _target_squares(rows: ArrayRows, has_outliers: bool) -> tuple[float, float]:
         spread = float((deviations**2).mean())
         return spread + float((medians**2).mean()), spread
     survey = rows.survey()
-    square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+    square = float(survey.all_squares.mean()) / survey.weight_sum
     return square, float(survey.target_squares.mean()) / survey.weight_sum
 
 
@@ -204,25 +204,16 @@ class GaussianProcess(FeatureModel):
         plan = self.plan_
         return None if plan is None or plan.triangle is not None else plan
 
-    def _infer(
-        self,
-        rows: TrainingData,
-        sample: tuple[Rows, Any],
-        stream: Stream,
-        limit: int,
-        report: FitReport,
-    ) -> None:
-        """Learn θ, and set the posterior given rows in units of the fit.
-
-        `sample` are the rows, with weights, that landmarks are chosen among.
-        """
+    def _infer(self, data: FitData, report: FitReport) -> None:
+        """Learn θ, and set the posterior given rows in units of the fit."""
+        rows, stream = data.rows, data.stream
         likelihood = self._likelihood
         most = None
         if self.plan_ is not None:
             most = likelihood.most_rows(self._learning_plan, rows.n_targets)
         n_learned = min(rows.n_rows, most or rows.n_rows)
         n_learned = 0 if self.optimizer is None else n_learned
-        likelihood.check_memory(self.plan_, rows, n_learned, limit)
+        likelihood.check_memory(self.plan_, rows, n_learned, data.limit)
         learned_from = learning_rows(rows, most, stream.child("sample"))
         self.n_rows_learned_ = learned_from.n_rows
         distinct = learned_from
@@ -231,11 +222,12 @@ class GaussianProcess(FeatureModel):
         self._learned_from = (distinct.X, distinct.Y, distinct.weight)
         self._learn(distinct, stream.child("restarts"), report)
         if self.features == "nystrom":
-            self._draw_features(*sample, stream)  # landmarks for the learned kernel
+            self._draw_features(*data.sample, stream)  # for the learned kernel
         else:
-            self._check_features(*sample, stream)
-        basis = Basis(self.kernel_, self.plan_)
-        self._posterior = self._likelihood.posterior(basis, rows, learned_from, limit)
+            self._check_features(*data.sample, stream)
+        self._posterior = self._likelihood.posterior(
+            Basis(self.kernel_, self.plan_), rows, learned_from, data.limit
+        )
 
     def _learn(self, sample: ArrayRows, stream: Stream, report: FitReport) -> None:
         """Set θ, and the kernel, its plan and the likelihood with its numbers.

@@ -1,8 +1,8 @@
 """Kernel ridge regression: a fit, its direct and iterative systems, and added rows.
 
-data = self._read(X, y, sample_weight, stream)    rows, targets, kernel, features
-fitted = self._solve(data, report, start)         weights, residuals of left-out rows
-self._store(fitted, data)
+data = self._read(X, y, sample_weight, stream)      rows, targets, kernel, features
+fitted = self._solve(data, report, start)           weights, residuals of left-out rows
+self._store(fitted, data.shift, data.kept_rows)     the fitted attributes
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from randkern.models.left_out import (
 )
 from randkern.models.memory import check_matrices, matrix_bytes
 from randkern.models.normal_equations import NormalEquations, normal_equations_of
-from randkern.plan import Plan
+from randkern.plan import Plan, evaluate
 from randkern.solvers import ITERATIVE, PCG, IterativeSolver, Solution
 
 # Bounded so that sums of penalties do not overflow.
@@ -154,7 +154,14 @@ def fit_gram(data: FitData, alphas: np.ndarray, fit_intercept: bool) -> Fitted:
         fitted = replace(fitted, solution=replace(fitted.solution, value=value))
     weights = None
     if data.plan is not None:
-        weights = feature_sums(data.plan, rows.X, fitted.solution.value)
+        # Without the triangle, landmarks need float64.
+        raw, X = data.plan.raw, rows.X
+        X = X if raw is data.plan else ops_of(X).as_float64(X)
+        weights = feature_sums(
+            data.plan,
+            lambda columns: evaluate(raw, X, columns),
+            fitted.solution.value,
+        )
     return replace(fitted, sample=sample, weights=weights)
 
 
@@ -176,20 +183,24 @@ class RidgeModel(FeatureModel, ABC):
     def _near_zero(self, data: FitData) -> FitData:
         """Return the data with targets shifted near 0, if an intercept is fitted."""
         rows = data.rows
-        shift = (0.0,) * rows.n_targets
         if data.targets.labelled:
-            pass
-        elif self.fit_intercept:
-            rows, shift = rows.near_zero()
-        elif (statistics := rows.survey()).are_far:
-            mean = statistics.target_mean[np.argmax(np.abs(statistics.target_mean))]
-            warn(
-                f"the mean of y, {mean:.3g}, is many times its standard deviation, "
-                "and the penalty shrinks predictions towards 0; use "
-                "fit_intercept=True, or subtract the mean.",
-                UserWarning,
-            )
-        return replace(data, rows=rows, shift=shift)
+            return replace(data, shift=(0.0,) * rows.n_targets)
+        statistics = rows.survey()
+        shift = statistics.target_shift
+        if not self.fit_intercept:
+            mean = max(shift[statistics.spread > 0], key=abs, default=0.0)
+            if mean:
+                warn(
+                    f"the mean of y, {mean:.3g}, is many times its standard deviation, "
+                    "and the penalty shrinks predictions towards 0; use "
+                    "fit_intercept=True, or subtract the mean.",
+                    UserWarning,
+                )
+            shift = np.zeros(rows.n_targets)
+        if shift.any():
+            rows = rows.rescaled(shift, 1.0)
+        # Plain numbers have no device.
+        return replace(data, rows=rows, shift=tuple(shift.tolist()))
 
     def _store(self, fitted: Fitted, shift: tuple[float, ...], X: Rows = None) -> None:
         """Set the fitted attributes; X are the rows of a fit of the exact kernel."""
@@ -224,6 +235,7 @@ class RidgeModel(FeatureModel, ABC):
             "_left_out_rows",
             "_left_out_sizes",
             "_left_out_weight",
+            "_statistics",
         )
 
     # -- files ----------------------------------------------------------------
@@ -421,10 +433,6 @@ class KernelRidge(RidgeModel):
         alphas = self._penalties(equations.cross.shape[1])
         fitted = fit_equations(equations, self._plan, alphas, self.fit_intercept)
         self._store(fitted, self._shift)
-
-    def _forget(self) -> None:
-        super()._forget()
-        forget(self, "_statistics")
 
     # -- rows that are added -----------------------------------------------------
 

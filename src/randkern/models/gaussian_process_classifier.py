@@ -186,14 +186,10 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         X, y = split_target(X, y, target)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
-        data = self._read_rows(X, y, sample_weight, stream)
-        rows, sample = data.rows, data.sample
-        self._draw(*sample, stream)
-        rows = self._numbered(rows)
-        limit = self._memory_for(rows)
+        data = self._read(X, y, sample_weight, stream)
         is_softmax = self.multi_class == "softmax" and self._many_targets
         self._likelihood = Softmax() if is_softmax else Bernoulli()
-        self._infer(rows, sample, stream, limit, report)
+        self._infer(data, report)
         if self.plan_ is None:
             self.X_fit_ = self._posterior.basis.X
         report.end()

@@ -230,8 +230,7 @@ def _dual_system(
     rows = data.rows.as_arrays()
     stream = data.stream.child("solver")
     statistics = rows.survey()
-    moments = statistics.moments
-    sizes = moments.squares if center else moments.all_squares
+    sizes = statistics.target_squares if center else statistics.all_squares
     if solver.tol is None:
         solver = copy.copy(solver)
         solver.tol = _DUAL_TOL_OF_LABELS if data.targets.labelled else _DUAL_TOL

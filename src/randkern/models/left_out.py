@@ -17,6 +17,7 @@ no passes over the rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ import numpy as np
 
 from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import feature_sums, predict_by_features
-from randkern.plan import Plan
+from randkern.models._feature_model import feature_sums
+from randkern.plan import Plan, evaluate
 
 # This share of the rows is left out, one at a time, so that computing their features
 # takes little of a fit; at least, and at most, so many rows. Of 500 rows a quantile
@@ -43,6 +45,9 @@ _PROBE_SHARE = 0.01
 _MAX_FACTORISED = 32
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
+# Columns of features at a time, unless all of them take little memory.
+_COLUMNS = 512
+_FEW_BYTES = 2**25
 # No residual is raised more than this many times the mean factor.
 _MAX_RAISE = 10.0
 
@@ -266,15 +271,29 @@ class ProbedRows:
         weight = self.sample.rows.weight
         return self.probes if weight is None else self.probes * weight[:, None]
 
-    def right_hand_side(self, plan: Plan, mean: Array) -> Any:
+    def columns(self, plan: Plan) -> Callable[[slice], Array]:
+        """Return a function for raw columns of the features of the rows.
+
+        All of them are computed at once if they take little memory.
+        """
+        X = self.sample.rows.X
+        if X.shape[0] * plan.n_components * X.dtype.itemsize <= _FEW_BYTES:
+            Z = evaluate(plan.raw, X)
+            return lambda columns: Z[:, columns]
+        return lambda columns: evaluate(plan.raw, X, columns)
+
+    def right_hand_side(
+        self, plan: Plan, columns_of: Callable[[slice], Array], mean: Array
+    ) -> Any:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v, (D, s), and the mean z̄, (D,)."""
         targets = self._weighted
-        sums = feature_sums(plan, self.sample.rows.X, targets)
+        sums = feature_sums(plan, columns_of, targets)
         return sums - mean[:, None] * targets.sum(axis=0)
 
     def residuals_of_weights(
         self,
         plan: Plan,
+        columns_of: Callable[[slice], Array],
         weights: Array,
         intercept: Array,
         of_probes: Array,
@@ -286,8 +305,11 @@ class ProbedRows:
         The weights are those of targets, (D, k), and of probes, (D, s).
         """
         k = weights.shape[1]
-        weights = ops_of(weights).hstack([weights, of_probes])
-        fitted = predict_by_features(plan, weights, self.sample.rows.X)
+        ops = ops_of(weights)
+        weights = plan.solve(ops.hstack([weights, of_probes]), transposed=True)
+        fitted = ops.float64_zeros((len(self.probes), weights.shape[1]), weights)
+        for columns in row_blocks(len(weights), _COLUMNS):
+            fitted += ops.as_float64(columns_of(columns)) @ weights[columns]
         constants = self._weighted.sum(axis=0) / weight_sum - mean @ of_probes
         return self.left_out_residuals(
             fitted[:, :k] + intercept, fitted[:, k:] + constants

@@ -67,7 +67,7 @@ class FeatureOperator:
         # Σ w_i (y_i − ȳ)², the loss of W = 0, (k,).
         squares = statistics.target_squares
         if not self.center:
-            squares = statistics.moments.all_squares
+            squares = statistics.all_squares
             self.means = np.zeros_like(self.means)
         self.loss_without_features = squares
 
@@ -104,7 +104,15 @@ class FeatureOperator:
 
     def probes(self, probed: ProbedRows) -> Array:
         """Return the right-hand sides of probes, (D, s)."""
-        return probed.right_hand_side(self.plan, self._mean)
+        return probed.right_hand_side(self.plan, self._columns_of(probed), self._mean)
+
+    def _columns_of(self, probed: ProbedRows) -> Callable[[slice], Array]:
+        """Return a function for raw columns at sampled rows, from the cache if any."""
+        Z = self.features.cached
+        if Z is None:
+            return probed.columns(self.plan)
+        take = ops_of(Z).take
+        return lambda columns: take(Z[:, columns], probed.sample.numbers)
 
     def left_out_residuals(
         self, probed: ProbedRows, value: Array, of_probes: Array
@@ -112,6 +120,7 @@ class FeatureOperator:
         """Return leave-one-out residuals of a solution and of those of the probes."""
         return probed.residuals_of_weights(
             self.plan,
+            self._columns_of(probed),
             value,
             self.intercept(value),
             of_probes,

@@ -40,8 +40,9 @@ from randkern.models.memory import (
     width_of,
 )
 
-# With the exact kernel of more rows, without an intercept, products replace a factor.
-_FACTORISED_ROWS = 8000
+# With the exact kernel of more rows, without an intercept, products replace a factor:
+# they are faster, and of few rows neither takes long.
+_FACTORISED_ROWS = 500
 # Vectors of the size of all weights that a fit holds at a time.
 _N_VECTORS = 12
 # Second derivatives, (D, D), take about the time of D / 40 products over the features:

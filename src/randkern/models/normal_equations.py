@@ -210,9 +210,11 @@ class SolvedEquations:
 
     def left_out_residuals(self, plan: Plan, probed: ProbedRows) -> Array:
         """Return the leave-one-out residuals of rows of the fit, (m, k)."""
-        right = probed.right_hand_side(plan, self.mean)
+        columns_of = probed.columns(plan)
+        right = probed.right_hand_side(plan, columns_of, self.mean)
         return probed.residuals_of_weights(
             plan,
+            columns_of,
             self.solution.value,
             self.intercept,
             self.state.apply_inverse(right),

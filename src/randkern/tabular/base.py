@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,34 +14,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions, num_samples
-from randkern._tables import objects_of
 from randkern._validation import (
     check_has_targets,
     check_not_masked,
     check_targets,
     read_weights,
 )
-from randkern._warnings import warn
+from randkern._warnings import ignoring, warn
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.effects import ColumnEffects
-from randkern.tabular.encoder import checked_table
+from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
-from randkern.tabular.learning import MAX_VALIDATION, Learning
+from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.rows import Rows, Table, are_equal
+from randkern.tabular.presets import EFFECT_ROWS, Deadline, Plan, plan_of
+from randkern.tabular.rows import Rows, are_equal
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import Stage, Work, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _MIN_WEIGHT = 1e-100
-# The most rows that a search uses.
-_MAX_SEARCHED = 10_000
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -87,7 +84,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         is_first = self._candidates is None
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        n = num_samples(X)
+        if not (n := num_samples(X)):
+            raise ValueError("X has 0 rows, expected at least 2 to learn from.")
         weight = read_weights(sample_weight, np.empty((n, 1)))
         if weight is None:
             weight = np.ones(n)
@@ -97,7 +95,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 weight = np.ones(n)
         return X, y, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(self, rows: Rows, work: Work) -> Rows:
+    def _with_scores(self, rows: Rows) -> Rows:
         """Return rows with scores in place of texts, and beside many categories."""
         X, y, folds = rows.X, rows.y, rows.folds
         weight = rows.weight if rows.weighted else None
@@ -105,9 +103,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
         self._texts = self._scores = None
         texts = text_columns(X, self.text_columns)
-        for name in texts:
-            n_characters = sum(len(str(text)) for text in objects_of(X[name]))
-            work.charge(text_seconds(n_characters, n_targets))
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
@@ -118,24 +113,17 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             X = self._scores.fit_transform(X, y, weight, folds)
         return replace(rows, X=X)
 
-    def _n_searched(self, n: int) -> int:
-        """Return the number of rows to search, which a step uses in part."""
-        return min(n, _MAX_SEARCHED)
-
-    def _n_held(self, n: int) -> int:
-        """Return how many of n rows are held out from the search."""
-        return 0
-
-    def _learning(
-        self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
-    ) -> Learning:
-        """Return what is learned from."""
-        n = len(table)
-        sizes = self._n_searched(n), self._n_held(n)
-        return Learning.of(table, counts, sizes, self._loss, stream, work)
+    def _planned(self, rows: Rows, n_classes: int) -> tuple[Rows, Plan]:
+        """Return rows whose copies are merged, and the plan for them."""
+        encoder = encoder_to_arrays("standard")
+        with ignoring(UserWarning):  # a later fit warns
+            encoder.fit(rows.X, sample_weight=rows.weight)
+        rows = rows.merged(encoder)
+        d = len(encoder.columns_)
+        return rows, plan_of(len(rows), d, n_classes, float(self.time_limit))
 
     def _search(
-        self, learning: Learning, stage: Stage, stream: Stream, report: FitReport
+        self, learning: Learning, stream: Stream, report: FitReport
     ) -> tuple[list[Trial], bool]:
         """Return the best trials, and whether a callback has stopped the search.
 
@@ -154,7 +142,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             is_stopped = any([report_trial(trial) for trial in known])
             self._keep_trials(known)
             return known, is_stopped
-        search = learning.search(stage, stream.child("search"), report_trial)
+        search = learning.search(stream.child("search"), report_trial)
         self._keep_trials(search.tried)
         return search.refined, search.stopped
 
@@ -187,7 +175,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if learning.table.labels is not None:
             labels = learning.table.labels[learning.searched]
             positions = np.argsort(_ranks_within(labels), kind="stable")
-        positions = positions[:MAX_VALIDATION]
+        positions = positions[:EFFECT_ROWS]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
         folds = learning.table.folds
@@ -202,22 +190,23 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         )
         self._importances: np.ndarray | None = None
 
-    def _report(self, work: Work, n: int, n_used: int, n_held: int) -> None:
+    def _report(
+        self, plan: Plan, deadline: Deadline, n: int, n_used: int, n_held: int
+    ) -> None:
         """Store the report of a fit, and warn if its deadline has cut something."""
         self.fit_report_: dict[str, Any] = {
             "rows": n,
             "rows_used": n_used,
             "rows_held_out": n_held,
-            "budget": work.limit,
-            "work": work.spent,
-            "cut": list(work.cut),
+            "plan": asdict(plan),
+            "cut": list(deadline.cut),
         }
-        if work.cut:
+        if deadline.cut:
             warn(
-                f"time_limit={self.time_limit:g} seconds stopped {', '.join(work.cut)} "
-                "early: this machine is slower or busier than the plan assumes, and "
-                "another fit may give another model. Raise time_limit; fit_report_ "
-                "shows what was done.",
+                f"time_limit={self.time_limit:g} seconds stopped "
+                f"{', '.join(deadline.cut)} early: this machine is slower or busier "
+                "than the plan assumes, and another fit may give another model. Raise "
+                "time_limit; fit_report_ shows what was done.",
                 DeadlineWarning,
             )
 

@@ -16,8 +16,8 @@ from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import MEMORY_LIMIT, Member
+from randkern.tabular.presets import ALWAYS_FACTORISED
 from randkern.tabular.target_transforms import TRANSFORMS
-from randkern.tabular.work import ALWAYS_FACTORISED
 
 _WIDTH = 88
 # Longer lists of numbers are abbreviated.
@@ -193,7 +193,6 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
     if getattr(fit, "features", "random") != "random":
         options["features"] = fit.features
     text = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
     encoder = _encoder_code(member)
     name_of_class = "KernelRidgeRegressor" if is_exact else type(fit).__name__
     code = f"rk.{name_of_class}(kernel, {text})"

@@ -8,10 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from randkern.models.calibration import temperature_of
-from randkern.tabular.learning import MAX_MEMBERS
-
-# Fits of smaller weight are left out of a mean.
-_MIN_WEIGHT = 0.05
+from randkern.tabular.presets import LEAST_WEIGHT
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
@@ -23,7 +20,7 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
     if weights.sum() == 0:
         return np.eye(E.shape[1])[0]
-    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return weights / weights.sum()
 
 
@@ -38,7 +35,7 @@ def blend_probabilities(
     parts: list[np.ndarray],
     labels: np.ndarray,
     weight: np.ndarray,
-    most: int = MAX_MEMBERS,
+    most: int,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 
@@ -50,7 +47,7 @@ def blend_probabilities(
     remaining = np.arange(len(parts))
     while True:
         mixture = _mixture_weights(chances[remaining], shares)
-        is_large = mixture >= _MIN_WEIGHT
+        is_large = mixture >= LEAST_WEIGHT
         is_large[np.argsort(-mixture, kind="stable")[most:]] = False
         if is_large.all():
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,47 +17,26 @@ from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
-from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
-from randkern.tabular.learning import MAX_MEMBERS, Learning
-from randkern.tabular.local import most_in_cells
+from randkern.tabular.learning import Learning
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
+from randkern.tabular.presets import (
+    MAX_MEMBERS,
+    NOISELESS,
+    VALIDATION_ROWS,
+    Deadline,
+    Plan,
+)
 from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.rows import Rows, Table, are_equal
-from randkern.tabular.search import NOISELESS
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import (
-    MAX_FACTORISED,
-    Stage,
-    Work,
-    factorising_seconds,
-    gram_seconds,
-    largest,
-    plan_of,
-)
 
-# Largest share of the time for the search, if the last fit is to few rows and to many;
-# the rest is the smallest share for that fit. If kernels are learned again, that takes
-# about half of the time.
-_SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
-# The same if rows are fitted in cells, where kernels are learned further.
-_MANY_SHARE = 0.35
-_FEW_ROWS = _MAX_STEP = 2500
-_LAST_SHARE = 0.15
-# Share of the time for adapting each of the best kernels to the rows that evaluate it.
-_ADAPTING_SHARE = 0.08
-# Largest share of the time for a factorisation, with a search and without.
-_FACTORISING_SHARES = (1 / 3, 2 / 3)
-# Share of the time in which the smallest cells must fit the rows that are used.
-_MIN_FIT_SHARE = 0.3
-# How many times longer exact fits take with those without each fold, and the fewest
-# rows that they use.
-_FOLDED_FITS, _MIN_FITTED = 4, 200
 # Sums of squares of larger targets may overflow, and those of smaller ones vanish.
 _LARGEST_TARGET = 1e140
 # The largest number of learned numbers per row with which residuals tell anything.
@@ -67,9 +45,9 @@ _MAX_LEARNED = 0.8
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows to fit, how, and those that evaluate the fit.
+    """The rows to fit, and those that evaluate the fit.
 
-    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
+    `held_out` is the seed of the rows that are
     not fitted, their number, and how many of the others are. Rows that depend on each
     other are evaluated by rows `apart`. In time, these are the last ones, and the
     `final` is fitted in the end. `evaluation` has the residuals of rows that fits of
@@ -77,18 +55,12 @@ class _Split:
     """
 
     rows: Rows
-    how: str
-    last_seconds: float
+    in_cells: bool
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
     final: Rows | None = None
     evaluation: FitOfMany | None = None
-
-    @property
-    def in_cells(self) -> bool:
-        """Whether the rows are fitted in cells."""
-        return self.how != "factorise"
 
     @property
     def evaluating(self) -> Rows:
@@ -99,21 +71,6 @@ class _Split:
     def n_held(self) -> int:
         """The number of rows outside the fit that evaluate it."""
         return 0 if self.apart is None or self.held_out is None else len(self.apart)
-
-
-def _fitting_seconds(n: int, n_columns: int) -> float:
-    """Return the work of an exact fit to n rows, with those without each fold."""
-    n_fits = 1 if n > _FEW_ROWS else _FOLDED_FITS
-    return gram_seconds(n, n_columns) + n_fits * factorising_seconds(n)
-
-
-def _search_share(split: _Split, is_refitted: bool) -> float:
-    """Return the largest share of the time for the search."""
-    if is_refitted:
-        return _REFITTED_SHARE
-    if split.in_cells:
-        return _MANY_SHARE
-    return _SEARCH_SHARES[len(split.rows) > _FEW_ROWS]
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -132,10 +89,11 @@ class TabularRegressor(RegressorMixin, Tabular):
     Parameters
     ----------
     time_limit : float, default=60
-        A budget of work, in seconds of a core of modest speed. It determines the rows,
-        steps and kernels of the fit. It is also a deadline in seconds, at which slower
-        machines stop with a :class:`~randkern.exceptions.DeadlineWarning`. Compilation
-        by Numba on first use, once per installation, does not count.
+        Determines the plan of the fit, in seconds of a core of modest speed: its rows,
+        steps and kernels. It is also a deadline, of at least ten seconds, at which
+        slower machines stop with a :class:`~randkern.exceptions.DeadlineWarning`, but
+        not before three kernels and one fit; fits of up to 1,000 rows are not stopped.
+        Compilation by Numba on first use, once per installation, does not count.
     target_transform : {"log", "log1p"} or None, default=None
         ``"log"``: fit the logarithms of positive targets, such as prices, whose errors
         grow in proportion to them; ``"log1p"``: those of 1 + y, for counts.
@@ -173,8 +131,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         when first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
-        to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
-        ``work``, in nominal seconds; ``cut``, names of the steps that the deadline
+        to; ``rows_held_out``, those that evaluate fits to these; ``plan``, numbers of
+        rows, steps, kernels and fits; ``cut``, names of the steps that the deadline
         stopped, usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
@@ -188,8 +146,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
     (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
     each step from the rows of another cell, which resolve more detail than a sample of
-    the table. The other has the exact kernel in one piece, by conjugate gradients, for
-    up to 38,000 rows, and else Nyström features, whose penalty is chosen by
+    the table. The other has Nyström features, whose penalty is chosen by
     leave-one-out. Categories are one column per value, so the linear part of a sum of
     kernels includes what :class:`~randkern.Categorical` would add.
 
@@ -265,16 +222,17 @@ class TabularRegressor(RegressorMixin, Tabular):
             Numbers or dates in the order of time. Rows are predicted from earlier ones
             in the search and for intervals. Not with `groups`.
         """
-        work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
         X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
+        deadline = Deadline.of(len(y), self.time_limit)
         y = self._targets(y)
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__), work)
+        rows = self._with_scores(rows.used(type(self).__name__))
         rows = replace(rows, y=rows.y.reshape(len(rows), -1))
-        split = self._split(rows, stream, work)
+        rows, plan = self._planned(rows, 0)
+        split = _split(rows, plan, stream)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
@@ -282,23 +240,18 @@ class TabularRegressor(RegressorMixin, Tabular):
             rows = replace(rows, folds=rows.folds.with_effect(Y))
             split = replace(split, rows=rows)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
-        learning = self._learning(table, rows.counts, stream, work)
-        refitted = split.how == "factorise" and is_refitted(learning)
-        share = _search_share(split, refitted)
-        left = work.limit - split.last_seconds
-        stage = work.stage(
-            "the search",
-            min(left, share * work.limit) - work.spent,
-            min(left, (1 - _LAST_SHARE) * work.limit),
+        learning = Learning.of(
+            table, rows.counts, 0, self._loss, stream, plan, deadline
         )
-        trials, is_stopped = self._search(learning, stage, stream, report)
-        refitted = refitted and not is_stopped and trials[0].error >= NOISELESS
+        trials, is_stopped = self._search(learning, stream, report)
+        is_noiseless = trials[0].error < NOISELESS
+        refitted = is_refitted(learning) and not is_stopped and not is_noiseless
         chosen, refits = self._chosen(trials, learning, refitted)
-        stage = work.stage("the last fit", work.limit)
         if split.in_cells:
-            pairs, split = self._fit_many(chosen, learning, split, stream, stage)
+            kernels = [trial for _, trial in chosen]
+            pairs, split = self._fit_many(kernels, learning, split, stream)
         else:
-            pairs, split = self._fit_members(chosen, learning, split, stage)
+            pairs, split = self._fit_members(chosen, learning, split)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -316,14 +269,9 @@ class TabularRegressor(RegressorMixin, Tabular):
             parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream)
         self._keep_intervals(split, learning, parts, refits)
-        self._report(work, len(y), split.n_fitted, split.n_held)
+        self._report(plan, deadline, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
-
-    def _n_searched(self, n: int) -> int:
-        """Return the number of rows to search: if few, those of one step."""
-        most = super()._n_searched(n)
-        return min(most, _MAX_STEP) if n <= MAX_FACTORISED else most
 
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
@@ -339,49 +287,6 @@ class TabularRegressor(RegressorMixin, Tabular):
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
 
-    def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
-        """Choose how to fit; hold some rows out if too many for an exact fit."""
-        from sklearn.model_selection import train_test_split
-
-        n = len(rows)
-        share = _FACTORISING_SHARES[self._candidates is not None]
-        how, _ = plan_of(n, share * work.limit)
-        last = work.limit / 2
-        if how == "factorise":
-            rows = rows.merged(work).normalised()
-            if n > _FEW_ROWS:
-                # The Gram matrix takes about as long as its factorisation.
-                last = min(last, 2 * factorising_seconds(n))
-            return _Split(rows, how, last, len(rows))
-        seed = int(stream.child("held out").generator().integers(2**31))
-        most = most_in_cells(_MIN_FIT_SHARE * work.limit)
-        apart = final = None
-        if rows.folds is None:
-            fitted = np.arange(n)
-            if n > most:
-                fitted, _ = train_test_split(
-                    fitted, test_size=n - most, random_state=seed
-                )
-        else:
-            order = np.random.default_rng(seed).permutation(n)
-            if n - VALIDATION_ROWS > most and rows.folds.is_forward:
-                _, order = divided(order, rows.folds, max(most, n // 2))
-            fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
-            fitted, held = fitted[:most], held[:VALIDATION_ROWS]
-            apart = replace(rows.take(held), folds=rows.folds.among(held))
-            if rows.folds.is_forward:
-                final = rows.take(np.append(fitted, held)).normalised()
-        n_left = n - len(fitted)
-        return _Split(
-            rows.take(fitted).normalised() if n_left else rows.normalised(),
-            how,
-            last,
-            len(fitted),
-            held_out=(seed, n_left, len(fitted)) if n_left else None,
-            apart=apart,
-            final=final,
-        )
-
     def _chosen(
         self, trials: list[Trial], learning: Learning, refitted: bool
     ) -> tuple[list[tuple[float, Trial]], list[Refit]]:
@@ -390,16 +295,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         Residuals of rows unknown to a kernel choose, if it is learned again, and
         leave-one-out residuals otherwise.
         """
-        work = learning.work
-        stage = work.stage(
-            "the comparison of kernels",
-            (1 - _LAST_SHARE) * work.limit - work.spent,
-            (1 - _LAST_SHARE / 2) * work.limit,
-        )
-        refits = refits_of(trials, learning, stage) if refitted else []
+        refits = refits_of(trials, learning) if refitted else []
         if not refits:
-            compared = learning.compared(trials, stage, _ADAPTING_SHARE * work.limit)
-            return self._blended(compared), refits
+            return self._blended(learning.compared(trials)), refits
         roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
         pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
         return self._blended(pairs), refits
@@ -416,63 +314,37 @@ class TabularRegressor(RegressorMixin, Tabular):
         ]
         return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
+    @staticmethod
     def _fit_members(
-        self,
-        chosen: list[tuple[float, Trial]],
-        learning: Learning,
-        split: _Split,
-        stage: Stage,
+        chosen: list[tuple[float, Trial]], learning: Learning, split: _Split
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
         table = replace(learning.table, Y=split.rows.y)
-        # The last rows, which evaluate the fit, are unknown to the search.
-        order, n = learning.order, len(table)
+        plan = learning.plan
         members: list[Member] = []
         fitted: list[Trial] = []
-        for at, (share, trial) in enumerate(chosen):
-            part = stage.part(stage.left / (len(chosen) - at))
-            n_columns = learning.n_columns(trial)
-            last = _fitting_seconds(n, n_columns)
-            if members and not part.fits(last):
+        for share, trial in chosen[: plan.n_members]:
+            if members and learning.deadline.ends("the last fit"):
                 break  # one good fit is better
-            adapted = learning.adapted(trial, part.part(0.8 * part.left - last))
-            # With many encoded columns, or at the deadline, fewer rows have to do.
-            allowed = max(part.left, _LAST_SHARE / 2 * stage.work.limit)
-            allowed = min(allowed, stage.affordable(last))
-            m = largest(
-                partial(_fitting_seconds, n_columns=n_columns),
-                allowed,
-                least=min(_MIN_FITTED, n),
-                most=n,
-            )
-            if members and m < len(order):
-                break  # the residuals of members belong to the same rows
-            order, last = order[:m], _fitting_seconds(m, n_columns)
-            stage.work.charge(last)
+            adapted = learning.adapted(trial, plan.last_adapted_rows)
             encoded = learning.encoded_table(adapted, table)
-            fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, order)
+            # The last rows, which evaluate the fit, are unknown to the search.
+            fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, learning.order)
             encoder = learning.encoders[adapted.numbers]
             fitted.append(trial)
             members.append(Member(share, encoder, fit))
-        pairs = list(zip(normalised(members), fitted, strict=True))
-        return pairs, replace(split, n_fitted=len(order))
+        return list(zip(normalised(members), fitted, strict=True)), split
 
     @staticmethod
     def _fit_many(
-        chosen: list[tuple[float, Trial]],
-        learning: Learning,
-        split: _Split,
-        stream: Stream,
-        stage: Stage,
+        trials: list[Trial], learning: Learning, split: _Split, stream: Stream
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the rows of the split, and evaluate fits on rows unknown to them."""
-        trials = [trial for _, trial in chosen]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = None
         if split.apart is not None:
             apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        part = stage if split.final is None else stage.part(stage.left / 2)
-        fits = fit_many(trials, table, apart, learning, weighted, stream, part)
+        fits = fit_many(trials, table, apart, learning, weighted, stream)
         pairs, split = fits.pairs, replace(split, evaluation=fits)
         if split.final is not None:
             rows = Table(split.final.X, split.final.y, split.final.weight)
@@ -531,7 +403,6 @@ class TabularRegressor(RegressorMixin, Tabular):
             factor * residuals,
             weight,
             folds,
-            learning.work,
             kernel=first.kernel,
             alpha=first.alpha,
             weighted=split.rows.weighted,
@@ -631,6 +502,39 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _split(rows: Rows, plan: Plan, stream: Stream) -> _Split:
+    """Hold some rows out if too many, or too dependent, for an exact fit."""
+    from sklearn.model_selection import train_test_split
+
+    n, most = len(rows), plan.fitted_rows
+    if not plan.in_cells:
+        return _Split(rows.normalised(), False, n)
+    seed = int(stream.child("held out").generator().integers(2**31))
+    apart = final = None
+    if rows.folds is None:
+        fitted = np.arange(n)
+        if n > most:
+            fitted, _ = train_test_split(fitted, test_size=n - most, random_state=seed)
+    else:
+        order = np.random.default_rng(seed).permutation(n)
+        if n - VALIDATION_ROWS > most and rows.folds.is_forward:
+            _, order = divided(order, rows.folds, max(most, n // 2))
+        fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
+        fitted, held = fitted[:most], held[:VALIDATION_ROWS]
+        apart = replace(rows.take(held), folds=rows.folds.among(held))
+        if rows.folds.is_forward:
+            final = rows.take(np.append(fitted, held)).normalised()
+    n_left = n - len(fitted)
+    return _Split(
+        rows.take(fitted).normalised() if n_left else rows.normalised(),
+        True,
+        len(fitted),
+        held_out=(seed, n_left, len(fitted)) if n_left else None,
+        apart=apart,
+        final=final,
+    )
 
 
 def _note(split: _Split, folds: Folds | None) -> str:

@@ -18,31 +18,15 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.leave_one_out import Loss, leave_one_out
+from randkern.tabular.presets import ADAPTED_SHARE, MAX_MEMBERS, Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import (
-    Stage,
-    Work,
-    encoding_seconds,
-    evaluation_seconds,
-    exact_seconds,
-    largest,
-    quantile_seconds,
-)
 
-# Largest number of rows to which lengthscales are adapted, and the ratio to the rows
-# they were learned from at which this starts.
-_MAX_ADAPTED = 6000
-_ADAPTED_SHARE = 1.2
-# Approximate number of fits that this takes.
-_ADAPTING_FITS = 12
-# Smallest and largest number of rows on which trials, and the fits of a blend, are
-# evaluated.
-_MIN_VALIDATION, MAX_VALIDATION = 200, 2000
-MAX_MEMBERS = 3
-# Largest share of the time for learning the quantiles of all columns.
-_QUANTILE_SHARE = 0.1
+# The step of fits that choose kernels, for the deadline.
+COMPARISON = "the comparison of kernels"
+# Fewer rows than this teach no kernel.
+_MIN_LEARNED = 8
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -72,54 +56,49 @@ class Learning:
     codes: dict[str, np.ndarray]
     counts: np.ndarray | None
     loss: Loss
-    work: Work
+    plan: Plan
+    deadline: Deadline
 
     @classmethod
     def of(
         cls,
         table: Table,
         counts: np.ndarray | None,
-        sizes: tuple[int, int],
+        n_held: int,
         loss: Loss,
         stream: Stream,
-        work: Work,
+        plan: Plan,
+        deadline: Deadline,
     ) -> Learning:
         """Draw the order of rows; fit the encoders, and encode the first rows.
 
-        `sizes` are how many rows are searched at most, and how many of the others, at
-        the end of the order, share no fold with the rest.
+        The last `n_held` rows of the order are not searched, and share no fold with
+        the rest.
         """
-        most_searched, n_held = sizes
         order = stream.child("searched").generator().permutation(len(table))
+        n_first = len(order)
         if n_held:
-            order = np.concatenate(divided(order, table.folds, n_held))
-        searched = order[:most_searched]
+            parts = divided(order, table.folds, n_held)
+            order, n_first = np.concatenate(parts), len(parts[0])
+        searched = order[: min(plan.searched_rows, n_first)]
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
-        n_varying = len(standard._varying)
-        seconds = quantile_seconds(len(table), n_varying)
-        if n_varying and seconds < _QUANTILE_SHARE * work.limit:
-            work.charge(seconds)
+        if len(standard._varying):
             with ignoring(UserWarning):  # what the first has warned of
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
                 )
         sample = safe_indexing(table.X, searched)
         codes = {name: e.transform(sample) for name, e in encoders.items()}
-        learning = cls(table, order, searched, encoders, codes, counts, loss, work)
-        for encoder in encoders.values():
-            learning._charge_encoding(encoder, len(table))
-        return learning
+        return cls(
+            table, order, searched, encoders, codes, counts, loss, plan, deadline
+        )
 
     @property
     def searched_folds(self) -> Folds | None:
         """The folds of the searched rows."""
         folds = self.table.folds
         return None if folds is None else folds.take(self.searched)
-
-    def _charge_encoding(self, encoder: TabularEncoder, n: int) -> None:
-        sizes = encoder.n_features_in_, len(encoder.columns_)
-        self.work.charge(encoding_seconds(n, *sizes))
 
     def n_columns(self, trial: Trial) -> int:
         """Return the number of columns of the trial's kernel."""
@@ -135,7 +114,6 @@ class Learning:
             codes = self.codes[trial.numbers][np.argsort(self.searched)]
             return codes.astype(dtype, copy=False)
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
-        self._charge_encoding(encoder, num_samples(X))
         parts = [
             encoder.transform(safe_indexing(X, rows))
             for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
@@ -144,11 +122,8 @@ class Learning:
 
     def codes_of(self, trials: Sequence[Trial], X: Any) -> dict[str, np.ndarray]:
         """Return rows encoded for each scaling of numbers of the trials."""
-        codes = {}
-        for name in dict.fromkeys(trial.numbers for trial in trials):
-            self._charge_encoding(self.encoders[name], num_samples(X))
-            codes[name] = self.encoders[name].transform(X)
-        return codes
+        names = dict.fromkeys(trial.numbers for trial in trials)
+        return {name: self.encoders[name].transform(X) for name in names}
 
     def encoded_table(
         self, trial: Trial, table: Table, dtype: str = "float64"
@@ -156,9 +131,7 @@ class Learning:
         """Return a table with its rows encoded for the kernel of a trial."""
         return replace(table, X=self.encoded(trial, table.X, dtype))
 
-    def search(
-        self, stage: Stage, stream: Stream, report: Callable[[Trial], bool]
-    ) -> SearchResult:
+    def search(self, stream: Stream, report: Callable[[Trial], bool]) -> SearchResult:
         """Return the best trials of a search, and all."""
         blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
@@ -167,78 +140,69 @@ class Learning:
             blocks,
             Y,
             weight,
-            stage,
+            self.deadline,
             stream,
             report,
             self.loss,
             self.searched_folds,
         )
-        refined = search.run()
+        refined = search.run(self.plan)
         return SearchResult(refined, search.log.trials, search.log.stopped)
 
-    def relearned(
-        self, trial: Trial, positions: np.ndarray, stage: Stage
-    ) -> Trial | None:
+    def relearned(self, trial: Trial, positions: np.ndarray) -> Trial | None:
         """Return a trial's kernel learned from some of the searched rows only.
 
         None if there is nothing to learn from them, or it has to end early.
         """
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
-        codes = self.codes[trial.numbers]
-        blocks = self.encoders[trial.numbers].blocks_
-        folds = self.searched_folds
-        return relearned(
-            trial, codes, blocks, Y, weight, positions, stage, self.loss, folds
+        varies = np.ptp(Y[positions], axis=0).any()
+        is_late = self.deadline.ends(COMPARISON)
+        if len(positions) < _MIN_LEARNED or not varies or is_late:
+            return None
+        search = KernelSearch(
+            {trial.numbers: self.codes[trial.numbers]},
+            {trial.numbers: self.encoders[trial.numbers].blocks_},
+            Y,
+            weight,
+            self.deadline,
+            root_stream(0),
+            loss=self.loss,
+            folds=self.searched_folds,
         )
+        search.step = COMPARISON
+        learned = search.again(trial, positions)
+        return None if self.deadline.ends(COMPARISON) else learned
 
-    def adapted(self, trial: Trial, stage: Stage, most: int = _MAX_ADAPTED) -> Trial:
-        """Return a trial adapted to more rows than it was learned from.
-
-        Their number allows several factorisations in the stage.
-        """
-        n_columns = self.n_columns(trial)
-        m = largest(
-            lambda n: _ADAPTING_FITS * exact_seconds(n, n_columns),
-            stage.left,
-            least=1,
-            most=min(len(self.table), most),
-        )
-        if m < _ADAPTED_SHARE * trial.n_rows or stage.over:
+    def adapted(self, trial: Trial, n_rows: int) -> Trial:
+        """Return a trial adapted to more rows than it was learned from, if they are."""
+        if n_rows < ADAPTED_SHARE * trial.n_rows or self.deadline.ends(COMPARISON):
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        sample = self.encoded_table(trial, self.table.take(self.order[:m]))
-        kernel, alpha = adapted(trial.kernel, trial.alpha, sample, stage, self.loss)
-        return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
+        sample = self.encoded_table(trial, self.table.take(self.order[:n_rows]))
+        kernel, alpha = adapted(
+            trial.kernel, trial.alpha, sample, self.deadline, self.loss
+        )
+        return replace(trial, kernel=kernel, alpha=alpha, n_rows=n_rows)
 
-    def compared(
-        self, trials: Sequence[Trial], stage: Stage, adapting: float
-    ) -> list[tuple[Trial, np.ndarray]]:
+    def compared(self, trials: Sequence[Trial]) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with their leave-one-out residuals, best first.
 
         Residuals are multiplied by the roots of weights. If possible, trials are
-        evaluated on more rows than they were learned from: adapting each of the best
-        to them may take `adapting` seconds of work.
+        evaluated on more rows than they were learned from.
         """
-        n_columns, k = max(map(self.n_columns, trials)), self.table.Y.shape[1]
-        m = largest(
-            lambda m: evaluation_seconds(m, n_columns, k),
-            stage.left,
-            least=min(_MIN_VALIDATION, len(self.searched)),
-            most=min(MAX_VALIDATION, len(self.searched)),
-        )
-        rows = self.searched[:m]
+        plan = self.plan
+        rows = self.searched[: plan.compared_rows]
         Y, w = self.table.Y[rows], self.table.weight[rows]
         folds = None if self.table.folds is None else self.table.folds.take(rows)
         out = predicted_rows(folds, len(rows))
         results: list[tuple[float, Trial, np.ndarray]] = []
-        for at, trial in enumerate(trials):
-            if results and stage.over:
+        for at, trial in enumerate(trials[: plan.n_compared]):
+            if results and self.deadline.ends(COMPARISON):
                 break
             if at < MAX_MEMBERS:
-                trial = self.adapted(trial, stage.part(adapting), len(rows))
+                trial = self.adapted(trial, min(plan.adapted_rows, len(rows)))
             U, residuals = self.sample(trial)[: len(rows)], None
             while residuals is None:  # more rows may need a larger penalty
-                self.work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w, folds)
                 if residuals is None:
                     trial = replace(trial, alpha=10 * trial.alpha)
@@ -246,43 +210,6 @@ class Learning:
             results.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
         results.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in results]
-
-
-# Fewer rows than this teach no kernel.
-_MIN_LEARNED = 8
-
-
-def relearned(
-    trial: Trial,
-    codes: np.ndarray,
-    blocks: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    positions: np.ndarray,
-    stage: Stage,
-    loss: Loss,
-    folds: Folds | None = None,
-) -> Trial | None:
-    """Return a trial's kernel learned from some rows only.
-
-    None if there is nothing to learn from them, or it has to end early.
-    """
-    varies = np.ptp(Y[positions], axis=0).any()
-    if len(positions) < _MIN_LEARNED or not varies or stage.over:
-        return None
-    search = KernelSearch(
-        {trial.numbers: codes},
-        {trial.numbers: blocks},
-        Y,
-        weight,
-        stage,
-        root_stream(0),
-        lambda _: False,
-        loss,
-        folds,
-    )
-    learned = search.again(trial, positions)
-    return None if stage.over else learned
 
 
 def descended(

@@ -7,7 +7,7 @@ dense as the table, so each step of learning here uses those of another cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,28 +19,21 @@ from randkern._random import Stream
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.models import LocalRegressor
-from randkern.models.cells import CellTree, rows_of_cells, scaled_rows
+from randkern.models.cells import CellTree, scaled_rows
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.learning import Learning
+from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.members import fit_quietly
+from randkern.tabular.presets import (
+    CELL_STEPS,
+    LATE_ROWS,
+    TRIED_STEPS,
+    VALIDATION_CELLS,
+)
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import Stage, cells_seconds, evaluation_seconds, largest
-
-# The least and the largest number of rows of cells from which kernels are learned.
-_MIN_LEARNED, _MAX_LEARNED = 200, 1000
-# Steps of all kernels, of the best one, and cells that evaluate them.
-_TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
-# Share of the time for learning, or, if rows depend on others, for adapting the kernel
-# to more rows; and the least share of the whole for the fit.
-LEARNING_SHARE, MIN_SHARE = 0.4, 0.05
-# The fewest rows of a cell, and the most, whose matrices take a gigabyte.
-_MIN_ROWS, _MAX_ROWS = 250, 6000
-# About how many rows of a cell are fitted if it is late.
-_LATE_ROWS = 200
 
 
 class CellRidge(RegressorMixin, TakesKernel):
@@ -62,7 +55,7 @@ class CellRidge(RegressorMixin, TakesKernel):
     ) -> CellRidge:
         kernel = self._kernel_or_default
         Y = y.reshape(len(X), -1)
-        rows = np.arange(0, len(X), -(-len(X) // _LATE_ROWS) if is_late() else 1)
+        rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
         weight = None if sample_weight is None else sample_weight[rows]
         mean = np.average(Y[rows], axis=0, weights=weight)
         solution, intercept, residuals = solve_dual(
@@ -110,35 +103,6 @@ def left_out_in_cells(model: LocalRegressor, X: np.ndarray) -> np.ndarray:
     return out if model._copied is None else out[model._copied]
 
 
-def cells_within(
-    n: int,
-    n_columns: int,
-    seconds: float,
-    cell_seconds: Callable[[int], float] | None = None,
-    most: int = _MAX_ROWS,
-) -> tuple[int, float]:
-    """Return the rows of the largest cells that are fitted in time, and the work.
-
-    If there is no time for the smallest cells, these. `cell_seconds` returns the work
-    of a cell of so many rows, by default that of least squares.
-    """
-    n_cells = 1
-    while True:
-        rows = rows_of_cells(n, n_cells)
-        work = cells_seconds(n_cells, rows, n_columns)
-        if cell_seconds is not None:
-            work = n_cells * cell_seconds(rows)
-        if rows <= _MIN_ROWS or (rows <= most and work <= seconds):
-            return rows, work
-        n_cells += 1 + n_cells // 20
-
-
-def most_in_cells(seconds: float) -> int:
-    """Return the number of rows that the smallest cells fit in about `seconds`."""
-    n = 10**6
-    return int(seconds * n / cells_within(n, 0, 0.0)[1]) + 1
-
-
 @dataclass(frozen=True)
 class _Cells:
     """Rows of some cells, m of each, encoded for some trials."""
@@ -155,7 +119,6 @@ class _Cells:
             X = self.codes[trial.numbers][here]
             Y, weight = self.table.Y[here], self.table.weight[here]
             weight = weight / weight.mean()
-            learning.work.charge(evaluation_seconds(len(X), X.shape[1], Y.shape[1]))
             residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
             if residuals is None:
                 return np.inf
@@ -177,7 +140,6 @@ def learned_in_cells(
     trials: Sequence[Trial],
     U: np.ndarray,
     learning: Learning,
-    stage: Stage,
     stream: Stream,
 ) -> Trial:
     """Return the kernel with the smallest leave-one-out loss in cells.
@@ -185,24 +147,14 @@ def learned_in_cells(
     Every trial takes some steps on cells, the best one more. Rows U are those of the
     table, encoded for the first trial, whose metric divides them into cells.
     """
-    table, n_columns = learning.table, max(map(learning.n_columns, trials))
-    k = table.Y.shape[1]
-    evaluations = (
-        len(trials) * (_TRIED_STEPS + 2 * _N_VALIDATION) + _STEPS + _N_VALIDATION
-    )
-    m = largest(
-        lambda m: evaluations * evaluation_seconds(m, n_columns, k),
-        stage.left,
-        _MIN_LEARNED,
-        _MAX_LEARNED,
-    )
+    table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     scaled = scaled_rows(trials[0].kernel, U, Stream(0))
     tree, numbers = CellTree.grow(scaled, 2 * m)
-    n_learned = min(tree.n_cells - _N_VALIDATION, _TRIED_STEPS + _STEPS)
-    if n_learned < 2 * _N_VALIDATION or stage.over:
+    n_learned = min(tree.n_cells - VALIDATION_CELLS, TRIED_STEPS + CELL_STEPS)
+    if n_learned < 2 * VALIDATION_CELLS or deadline.ends(COMPARISON):
         return trials[0]
     generator = stream.child("cells").generator()
-    drawn = generator.permutation(len(numbers))[: n_learned + _N_VALIDATION]
+    drawn = generator.permutation(len(numbers))[: n_learned + VALIDATION_CELLS]
     m = min(m, min(len(numbers[cell]) for cell in drawn))
     rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
     some = table.take(np.concatenate(rows))
@@ -214,25 +166,25 @@ def learned_in_cells(
         blocks,
         some.Y,
         weight,
-        stage,
+        deadline,
         stream,
-        lambda _: False,
-        learning.loss,
+        loss=learning.loss,
     )
-    validation = range(n_learned, n_learned + _N_VALIDATION)
+    search.step = COMPARISON
+    validation = range(n_learned, n_learned + VALIDATION_CELLS)
     learning_rows = np.arange(n_learned * m)
     found: list[Trial] = []
     for trial in trials:
-        if found and stage.over:
+        if found and deadline.ends(COMPARISON):
             break
         search.order = learning_rows
-        found += [trial, search.stream(search.started(trial), m, _TRIED_STEPS)]
+        found += [trial, search.stream(search.started(trial), m, TRIED_STEPS)]
     losses = [cells.loss(trial, validation, learning) for trial in found]
     best = int(np.argmin(losses))
-    if stage.over:
+    if deadline.ends(COMPARISON):
         return found[best]
-    search.order = np.roll(learning_rows, -_TRIED_STEPS * m)
-    last = search.stream(search.started(found[best]), m, _STEPS)
+    search.order = np.roll(learning_rows, -TRIED_STEPS * m)
+    last = search.stream(search.started(found[best]), m, CELL_STEPS)
     is_better = cells.loss(last, validation, learning) < losses[best]
     return replace(last if is_better else found[best], n_rows=len(table))
 
@@ -243,10 +195,9 @@ def fit_in_cells(
     weight: np.ndarray | None,
     learning: Learning,
     stream: Stream,
-    stage: Stage,
     are_independent: bool = True,
 ) -> tuple[Trial, LocalRegressor]:
-    """Learn a kernel in cells and fit it to all rows, in cells as large as possible.
+    """Learn a kernel in cells and fit it to all rows, in cells as large as planned.
 
     All cells have the penalty that is learned with the kernel: if each chose its own,
     the same work would allow cells of little more than half as many rows, and errors
@@ -255,19 +206,13 @@ def fit_in_cells(
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
-    learn = stage.part(LEARNING_SHARE * stage.left)
     if are_independent:
-        trial = learned_in_cells(trials, U, learning, learn, stream)
+        trial = learned_in_cells(trials, U, learning, stream)
     else:
-        trial = learning.adapted(trials[0], learn)
+        trial = learning.adapted(trials[0], learning.plan.last_adapted_rows)
     if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, X, "float32")
-    least = MIN_SHARE * stage.work.limit
-    n, n_columns = U.shape
-    rows, seconds = cells_within(n, n_columns, max(stage.left, least))
-    if (allowed := stage.affordable(seconds)) < seconds:
-        rows, seconds = cells_within(n, n_columns, allowed)
-    stage.work.charge(seconds)
-    model = LocalRegressor(CellRidge(trial.kernel, float(trial.alpha)), rows)
-    fit_quietly(model, U, y, weight, stage)
+    ridge = CellRidge(trial.kernel, float(trial.alpha))
+    model = LocalRegressor(ridge, learning.plan.cell_rows)
+    fit_quietly(model, U, y, weight, learning.deadline)
     return trial, model

@@ -14,29 +14,24 @@ from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.tabular.leave_one_out import positive_inverse
 from randkern.tabular.members import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.presets import Deadline
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import RATE, Stage, exact_seconds, gram_seconds, pass_seconds
 
 MIN_CHANCE = 1e-8
 MAX_ITER = 300
 TOL = 1e-3
-# Rough numbers of passes: over features of landmarks, and over an exact kernel.
-LANDMARK_PASSES, PASSES = 90, 120
-# Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
-_INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
 
-def logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    """Return an unfitted model with D landmarks, or with the exact kernel."""
+def logistic(kernel: Any, C: float, seed: int) -> KernelLogistic:
+    """Return an unfitted model with the exact kernel."""
     return KernelLogistic(
         with_constant(kernel),
         fit_intercept=False,
         C=C,
-        n_components=D,
+        n_components=None,
         tol=TOL,
         max_iter=MAX_ITER,
-        features="random" if D is None else "nystrom",
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
@@ -65,7 +60,7 @@ def predicted(
     """Return probabilities of rows by a fit to others, P if these are of one class."""
     if len(np.unique(known.labels)) < 2:
         return P
-    model = logistic(kernel, C, None, 0)
+    model = logistic(kernel, C, 0)
     fit_quietly(model, known.X, known.labels, known.weight)
     P = np.full_like(P, MIN_CHANCE)
     P[:, model.classes_] = np.maximum(model.predict_proba(X), MIN_CHANCE)
@@ -102,7 +97,7 @@ def left_out(
     cross-validation"): with W the curvature of the losses, the fit is a least-squares
     fit to the logits plus W⁻¹(y − p).
     """
-    model = logistic(kernel, C, None, 0)
+    model = logistic(kernel, C, 0)
     fit_quietly(model, X, labels, weight)
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
@@ -140,24 +135,6 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
     return blocks
 
 
-def logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
-    """Return the work of logistic regression with D landmarks."""
-    # Features and second derivatives take some three products of n × D and D × D; in
-    # single precision each takes a third of the time that a factorisation would.
-    entries = gram_seconds(1, n_columns) * 2 * n * D
-    return n * D**2 / RATE + entries + LANDMARK_PASSES * pass_seconds(n, D, k)
-
-
-def left_out_seconds(encoded: Table, n_classes: int) -> float:
-    """Return the work of probabilities of logistic regression for rows left out."""
-    k, (n, n_columns) = n_classes if n_classes > 2 else 1, encoded.X.shape
-    fit = 2 * exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
-    if encoded.folds is not None:
-        return fit * len(np.unique(encoded.folds.codes))
-    inverses = k * _INVERSE_SECONDS * float(n) ** 3
-    return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
-
-
 @dataclass(frozen=True)
 class Part:
     """A candidate for a member of the model.
@@ -178,16 +155,25 @@ class Part:
 
 def fitted_part(
     part: Part,
-    D: int | None,
     seed: int,
-    max_iter: int,
     encoded: Table,
     weight: np.ndarray | None,
-    stage: Stage,
+    deadline: Deadline,
 ) -> Any:
     """Return the model of a part, fitted to encoded rows, with its temperature."""
-    model = _unfitted(part, D, seed, max_iter)
-    fit_quietly(model, encoded.X, encoded.labels, weight, stage)
+    kernel = part.trial.kernel
+    model: Any = logistic(kernel, strength(part), seed)
+    if part.share is None:
+        model = KernelRidgeClassifier(
+            kernel,
+            part.trial.alpha,
+            None,
+            solver="cholesky",
+            fit_intercept=True,
+            memory_limit=MEMORY_LIMIT,
+            random_state=seed,
+        )
+    fit_quietly(model, encoded.X, encoded.labels, weight, deadline)
     if part.temperature is not None:
         model.temperature_ = part.temperature
         model.calibration_offset_ = 0.0 * model.calibration_offset_
@@ -197,26 +183,3 @@ def fitted_part(
 def strength(part: Part) -> float:
     """Return C of logistic regression, the inverse of the penalty."""
     return 1 / ((part.share or 1.0) * part.trial.alpha)
-
-
-def _unfitted(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
-    """Return the unfitted model of a part."""
-    kernel = part.trial.kernel
-    if part.share is None:
-        return _least_squares(kernel, part.trial.alpha, D, seed)
-    return logistic(kernel, strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _least_squares(
-    kernel: Kernel, alpha: float, D: int | None, seed: int
-) -> KernelRidgeClassifier:
-    return KernelRidgeClassifier(
-        kernel,
-        alpha,
-        D,
-        solver="cholesky",
-        features="random" if D is None else "nystrom",
-        fit_intercept=True,
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )

@@ -1,7 +1,7 @@
 """Regression on more rows than one exact solve bears.
 
-Two fits take all rows. One is exact in overlapping cells; the other covers the table,
-exactly by conjugate gradients, or with landmarks. Residuals of rows that the fits do
+Two fits take all rows. One is exact in overlapping cells; the other covers the table
+with landmarks. Residuals of rows that the fits do
 not know weight the two. Rows that are independent are left out one at a time, in closed
 form; rows that depend on others are evaluated by whole folds that are held out.
 """
@@ -18,32 +18,18 @@ from sklearn.base import clone
 
 from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
-from randkern.solvers import PCG
 from randkern.tabular.combine import blend
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells, left_out_in_cells
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
+from randkern.tabular.presets import (
+    EVALUATED_ENTRIES,
+    MAX_EVALUATED,
+    MULTIPLES,
+    Deadline,
+)
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import (
-    Stage,
-    exact_seconds,
-    gram_seconds,
-    iterating_seconds,
-    iterations_within,
-    landmark_seconds,
-    plan_of,
-)
-
-# The multiples of the penalty from which a fit of landmarks chooses.
-_MULTIPLES = np.logspace(-2, 4, 13)
-# Share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.7
-# Share of the time for what follows the last fit, and the least for that fit.
-_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
-# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
-# where predictions would take more values of the kernel.
-_MAX_EVALUATED, _EVALUATED_ENTRIES = 20_000, 10**8
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,6 @@ def fit_many(
     learning: Learning,
     weighted: bool,
     stream: Stream,
-    stage: Stage,
 ) -> FitOfMany:
     """Fit all rows of a table in cells and as a whole, and weight the fits.
 
@@ -75,29 +60,31 @@ def fit_many(
     """
     weight = table.weight if weighted else None
     seed = int(stream.child("features").generator().integers(2**31))
-    part = stage.part(_CELLS_SHARE * stage.left)
     local, cells = fit_in_cells(
         trials,
         table.Y,
         weight,
         learning,
         stream,
-        part,
         are_independent=table.folds is None,
     )
-    trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
+    trial = trials[0]
     encoded = learning.encoded_table(trial, table, "float32")
-    whole = _fit_whole(trial, encoded, weight, seed, stage)
-    fits = [(local, cells)] if whole is None else [(local, cells), (trial, whole)]
+    n_landmarks, deadline = learning.plan.n_landmarks, learning.deadline
+    fits: list[tuple[Trial, Any]] = [(local, cells)]
+    if not deadline.ends("the last fit"):
+        whole = _fit_whole(trial, encoded, weight, n_landmarks, seed, deadline)
+        fits.append((trial, whole))
     members = [_member(trial, fit, learning) for trial, fit in fits]
     if apart is not None:
         numbers, evaluating = np.arange(len(apart)), apart
         residuals = [apart.Y - member.predict(apart.X) for member in members]
     else:
-        numbers, evaluating = learning.order[: _n_evaluated(whole, len(table))], table
+        n_evaluated = min(MAX_EVALUATED, EVALUATED_ENTRIES // n_landmarks)
+        numbers, evaluating = learning.order[:n_evaluated], table
         U = learning.encoded(local, table.X, "float32")
         residuals = [table.Y[numbers] - left_out_in_cells(cells, U)[numbers]]
-        if whole is not None:
+        if len(fits) > 1:
             residuals.append(_left_of(whole, encoded, numbers))
     size = table.Y.std(axis=0)
     size[size == 0] = 1.0
@@ -111,13 +98,6 @@ def fit_many(
     pairs.sort(key=lambda pair: -pair[0].weight)
     blended = np.tensordot(shares, np.stack(residuals), axes=1)
     return FitOfMany(pairs, numbers, blended)
-
-
-def _n_evaluated(whole: Any, n: int) -> int:
-    """Return how many of n rows evaluate the fits."""
-    if whole is None:
-        return min(n, _MAX_EVALUATED)
-    return min(n, _MAX_EVALUATED, _EVALUATED_ENTRIES // (whole.n_components or n))
 
 
 def _left_of(whole: Any, encoded: Table, numbers: np.ndarray) -> np.ndarray:
@@ -187,55 +167,24 @@ def _fit_whole(
     trial: Trial,
     encoded: Table,
     weight: np.ndarray | None,
+    n_landmarks: int,
     seed: int,
-    stage: Stage,
-) -> Any:
-    """Fit all rows, as exactly as time allows; None if it does not."""
-    n, n_columns = encoded.X.shape
-    limit = stage.work.limit
-    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
-
-    def planned(left: float) -> tuple[str, int, int, float]:
-        plan, D = plan_of(n, left)
-        if plan == "factorise":  # after the Gram matrix
-            spare = left - 2 * gram_seconds(n, n_columns)
-            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
-        n_iter = iterations_within(n, left)
-        if plan == "factorise":
-            return plan, D, n_iter, exact_seconds(n, n_columns)
-        if plan == "iterate":
-            return plan, D, n_iter, iterating_seconds(n, n_iter)
-        return plan, D, n_iter, landmark_seconds(n, D, n_columns)
-
-    plan, D, n_iter, seconds = planned(left)
-    if (allowed := stage.affordable(seconds)) < seconds:
-        plan, D, n_iter, seconds = planned(allowed)
-    if min(allowed, left) < seconds / 2:
-        return None
-    stage.work.charge(seconds)
-    shared: dict[str, Any] = {
-        "fit_intercept": True,
-        "memory_limit": MEMORY_LIMIT,
-        "random_state": seed,
-    }
-    whole: Any
-    if D:  # all rows may need another penalty
-        alphas = (trial.alpha * _MULTIPLES).tolist()
-        folds = encoded.folds
-        splits = None if folds is None else list(folds.coarse().splits())
-        whole = KernelRidgeRegressorCV(
-            trial.kernel, alphas, D, features="nystrom", cv=splits, **shared
-        )
-    else:
-        solver: Any = "cholesky"
-        if plan == "iterate":
-            solver = PCG(max_iter=n_iter)
-        whole = KernelRidgeRegressor(
-            trial.kernel, trial.alpha, None, solver=solver, **shared
-        )
-    fit_quietly(whole, encoded.X, encoded.Y, weight, stage)
-    if D:
-        whole.cv = None  # which files of models need not hold
-    if plan == "iterate":  # as far as it got
-        whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
+    deadline: Deadline,
+) -> KernelRidgeRegressorCV:
+    """Fit all rows with landmarks; all may need another penalty than few."""
+    alphas = [trial.alpha * multiple for multiple in MULTIPLES]
+    folds = encoded.folds
+    splits = None if folds is None else list(folds.coarse().splits())
+    whole = KernelRidgeRegressorCV(
+        trial.kernel,
+        alphas,
+        n_landmarks,
+        features="nystrom",
+        cv=splits,
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )
+    fit_quietly(whole, encoded.X, encoded.Y, weight, deadline)
+    whole.cv = None  # which files of models need not hold
     return whole

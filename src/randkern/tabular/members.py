@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +14,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.work import Stage
+from randkern.tabular.presets import Deadline
 
 MEMORY_LIMIT = "3GB"
 
@@ -28,6 +26,15 @@ class Member:
     weight: float
     encoder: TabularEncoder
     fit: Any
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("turn", None) is not None:
+            raise ValueError(
+                "the model is of an earlier version of randkern, and reads rotated "
+                "columns, which this version does not have; predict with the version "
+                "that wrote it, or fit the model again."
+            )
+        vars(self).update(state)
 
     def rows_of(self, X: Any) -> np.ndarray:
         """Return encoded rows for the fit."""
@@ -67,19 +74,13 @@ def normalised(members: list[Member]) -> list[Member]:
     return [replace(member, weight=member.weight / total) for member in members]
 
 
-def stopping(stage: Stage) -> Callable[[Any], bool]:
-    """Return a callback that stops iterations at the deadline."""
-    return lambda _: stage.over
-
-
 def fit_quietly(
-    model: Any, X: Any, y: Any, weight: Any, stage: Stage | None = None
+    model: Any, X: Any, y: Any, weight: Any, deadline: Deadline | None = None
 ) -> None:
     """Fit a model without warnings of what is expected of its data.
 
-    It ends by the deadline of the stage, if there is one; its work is planned.
+    Iterations end by the deadline, if there is one.
     """
-    late = None if stage is None else replace(stage, until=math.inf)
     with ignoring(ConvergenceWarning, IllConditionedWarning):
-        with ending(lambda: late is not None and late.over):
+        with ending(lambda: deadline is not None and deadline.ends("the last fit")):
             model.fit(X, y, weight)

@@ -21,15 +21,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
+from randkern.tabular.folds import Folds, refitted_folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.search import PLAN
 from randkern.tabular.trials import Trial
-from randkern.tabular.work import Stage, evaluation_seconds
-
-# A kind of kernel is learned again if that takes at most this share of the budget.
-_LARGEST_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -47,54 +42,40 @@ class Refit:
     loss: float
 
 
-def refitting_seconds(n: int, n_columns: int, k: int) -> float:
-    """Return the work of learning a kernel again without each fold of n rows."""
-    seconds = evaluation_seconds(n - n // MAX_REFITTED, n_columns, k)
-    return MAX_REFITTED * PLAN.relearning_evaluations * seconds
-
-
 def is_refitted(learning: Learning) -> bool:
     """Return whether kernels are learned again without each fold.
 
     In time, the first of these kernels would know few rows.
     """
-    (n, k), folds = learning.table.Y.shape, learning.table.folds
-    n_columns = len(learning.encoders["standard"].columns_)
-    return (
-        len(learning.searched) == n
-        and not (folds is not None and folds.is_forward)
-        and refitting_seconds(n, n_columns, k) <= _LARGEST_SHARE * learning.work.limit
-    )
+    folds = learning.table.folds
+    return learning.plan.n_refits > 0 and not (folds is not None and folds.is_forward)
 
 
-def refits_of(trials: Sequence[Trial], learning: Learning, stage: Stage) -> list[Refit]:
-    """Learn kernels again, as many as the stage allows; return the best first.
+def refits_of(trials: Sequence[Trial], learning: Learning) -> list[Refit]:
+    """Learn kernels again, as many as are planned; return the best first.
 
     Of trials of one kind, which differ in where they started, the first counts.
     """
-    n, k = learning.table.Y.shape
     kinds: dict[tuple[str, str, str], Trial] = {}
     for trial in trials:
         kinds.setdefault((trial.form, trial.numbers, trial.metric), trial)
     refits: list[Refit] = []
-    for trial in kinds.values():
-        if not stage.fits(refitting_seconds(n, learning.n_columns(trial), k)):
-            break
-        refit = _refit(trial, learning, stage)
+    for trial in list(kinds.values())[: learning.plan.n_refits]:
+        refit = _refit(trial, learning)
         if refit is None:
             break
         refits.append(refit)
     return sorted(refits, key=attrgetter("loss"))
 
 
-def _refit(trial: Trial, learning: Learning, stage: Stage) -> Refit | None:
+def _refit(trial: Trial, learning: Learning) -> Refit | None:
     """Learn a kernel again; None if too few rows are left, or at the deadline."""
     known = learning.table.take(learning.searched)
     folds = refitted_folds(known.folds, len(known))
     without: list[Trial] = []
     residuals = np.empty_like(known.Y)
     for rest, rows in folds.splits():
-        learned = learning.relearned(trial, rest, stage)
+        learned = learning.relearned(trial, rest)
         if learned is None:
             return None
         U, options = learning.sample(learned), (known.Y, known.weight, folds)

@@ -10,10 +10,9 @@ import numpy as np
 
 from randkern._sklearn import safe_indexing
 from randkern._validation import is_table
-from randkern._warnings import ignoring
-from randkern.tabular.encoder import encoder_to_arrays
+from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.folds import Folds
-from randkern.tabular.work import MAX_FACTORISED, Work, encoding_seconds
+from randkern.tabular.presets import MAX_FACTORISED
 
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
@@ -54,7 +53,7 @@ class Rows:
             )
         return self if len(used) == len(self) else self.take(used)
 
-    def merged(self, work: Work) -> Rows:
+    def merged(self, encoder: TabularEncoder) -> Rows:
         """Merge copies of a row in a fold and sum their weights.
 
         Otherwise the leave-one-out errors of copies would be too small.
@@ -63,11 +62,6 @@ class Rows:
             return self
         if not self.weighted and are_different(self.X):
             return self
-        encoder = encoder_to_arrays("standard")
-        with ignoring(UserWarning):  # a later fit warns
-            encoder.fit(self.X, sample_weight=self.weight)
-        sizes = encoder.n_features_in_, len(encoder.columns_)
-        work.charge(encoding_seconds(len(self), *sizes))
         U = encoder.transform(self.X)
         if self.folds is not None:
             U = np.column_stack([U, self.folds.codes])

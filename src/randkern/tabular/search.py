@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,24 @@ from randkern.tabular.leave_one_out import (
     is_noisy,
     log_squares,
 )
+from randkern.tabular.presets import (
+    ALPHAS,
+    CONTINUED,
+    FLOOR,
+    LINEAR_WEIGHT,
+    N_KEPT,
+    N_REFINED,
+    NOISELESS,
+    PRECISIONS,
+    RELEARNING_STEPS,
+    SEARCHED_ONCE,
+    SPREADS,
+    STREAMED_STEPS,
+    TRIED_STEPS,
+    Deadline,
+    Plan,
+)
 from randkern.tabular.trials import Trial, TrialLog, kinds_first
-from randkern.tabular.work import Stage, evaluation_seconds, largest
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
@@ -35,66 +50,6 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Gaussian": Gaussian,
 }
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
-_LINEAR_WEIGHT = 0.1
-# Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
-_SPREADS = (0.5, 1.5, 5.0)
-_ALPHAS = (1e-1, 1e-3)
-# Precisions of the normal prior on the logarithms of learned numbers, centred at the
-# start, for targets and for labels: without it, lengthscales overfit few rows.
-_PRECISIONS = (0.3, 1.0)
-# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
-# (almost) without noise, which kernels do not overfit. The logarithm of their squared
-# errors falls without bound where a kernel predicts exactly, faster than the evidence.
-NOISELESS = 0.01
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """How many rows, starts and steps a search uses.
-
-    Attributes
-    ----------
-    first_rows, max_rows : int
-        Rows of the first descents, and the most of the refined ones; from more rows,
-        every step of a descent uses others.
-    least_rows, fewest_rows : int
-        The fewest rows of first descents, and of a comparison of isotropic kernels
-        where even these would take too long.
-    first_share : float
-        Share of the work for the first descents.
-    first_evaluations, isotropic_evaluations : int
-        About how often they evaluate the objective, and how often isotropic kernels do.
-    first_steps, refined_steps : int
-        Steps of first descents, and of those that continue with more rows.
-    n_refined : int
-        How many of the first trials are continued.
-    tried_steps, streamed_steps : int
-        Steps of streams of rows: first ones, and those that continue them.
-    relearning_steps, relearning_evaluations : int
-        Steps of learning a kernel again without a fold, and about how many evaluations
-        they take.
-    n_kept : int
-        Trials that may become part of the model.
-    """
-
-    first_rows: int = 600
-    max_rows: int = 2500
-    least_rows: int = 200
-    fewest_rows: int = 20
-    first_share: float = 0.55
-    first_evaluations: int = 300
-    isotropic_evaluations: int = 24
-    first_steps: int = 30
-    refined_steps: int = 15
-    n_refined: int = 3
-    tried_steps: int = 12
-    streamed_steps: int = 40
-    relearning_steps: int = 20
-    relearning_evaluations: int = 32
-    n_kept: int = 10
-
-
-PLAN = SearchPlan()
 
 
 class Adam:
@@ -127,12 +82,13 @@ class KernelSearch:
     """Descents from several kernels and column encodings, refining the best.
 
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
-    blocks of columns that share a lengthscale. The search ends with the work of its
-    stage, or if `report`, called with every trial, says so. Up to 2,500 rows, kernels
-    are learned by their evidence; from more, or of targets without noise, by the
-    leave-one-out loss. Parts of a search (`within`, `by`) are searches of their own,
-    with the same log.
+    blocks of columns that share a lengthscale. The search ends with its deadline, but
+    not before the first three kernels, or if `report`, called with every trial, says
+    so. Up to 2,500 rows, kernels are learned by their evidence; from more, or of
+    targets without noise, by the leave-one-out loss.
     """
+
+    step = "the search"
 
     def __init__(
         self,
@@ -140,28 +96,22 @@ class KernelSearch:
         blocks: dict[str, np.ndarray],
         Y: np.ndarray,
         weight: np.ndarray,
-        stage: Stage,
+        deadline: Deadline,
         stream: Stream,
-        report: Callable[[Trial], bool],
+        report: Callable[[Trial], bool] = lambda _: False,
         loss: Loss = log_squares,
         folds: Folds | None = None,
     ):
-        self.loss, self.precision = loss, _PRECISIONS[is_noisy(loss)]
+        self.loss, self.precision = loss, PRECISIONS[is_noisy(loss)]
         self.folds = folds
-        few = len(Y) <= PLAN.max_rows and folds is None
+        few = len(Y) <= SEARCHED_ONCE and folds is None
         self.criterion = Evidence if few else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
-        self.stage = stage
+        self.deadline = deadline
         self.log = TrialLog(report)
         self.order = stream.generator().permutation(len(Y))
         # Those of this criterion.
         self.trials: list[Trial] = []
-
-    def within(self, stage: Stage) -> KernelSearch:
-        """Return this search within another stage."""
-        part = copy(self)
-        part.stage = stage
-        return part
 
     def by(self, criterion: type[LeaveOneOut]) -> KernelSearch:
         """Return a search by another criterion, with values that do not compare."""
@@ -178,7 +128,7 @@ class KernelSearch:
         if base == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
         kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
-        return kernel + _LINEAR_WEIGHT * Linear() if linear else kernel
+        return kernel + LINEAR_WEIGHT * Linear() if linear else kernel
 
     def _ties(self, form: str, numbers: str) -> np.ndarray:
         blocks = self.blocks[numbers]
@@ -198,22 +148,15 @@ class KernelSearch:
             self.Y[rows],
             self.weight[rows],
             self._ties(form, numbers),
-            partial(self._spend, len(rows)),
+            self._is_in_time,
             self.loss,
             self.precision if precision is None else precision,
             None if self.folds is None else self.folds.take(rows),
         )
 
-    def _spend(self, n: int) -> bool:
-        """Charge an evaluation on n rows, and return whether there was time for it."""
-        is_allowed = not self.stage.over
-        self.stage.work.charge(self._seconds(n))
-        return is_allowed
-
-    def _seconds(self, n: int) -> float:
-        """Return the work of an evaluation on n rows."""
-        n_columns = len(self.blocks[next(iter(self.blocks))])
-        return evaluation_seconds(n, n_columns, self.Y.shape[1])
+    def _is_in_time(self) -> bool:
+        """Return whether there is time for an evaluation; the floor always has it."""
+        return len(self.log.trials) < FLOOR or not self.deadline.ends(self.step)
 
     def _objective_of(
         self, trial: Trial, rows: np.ndarray, precision: float | None = None
@@ -247,17 +190,17 @@ class KernelSearch:
 
     @property
     def _over(self) -> bool:
-        return self.log.stopped or self.stage.over
+        return self.log.stopped or not self._is_in_time()
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
         began = working_seconds()
         best: Any = None
-        for spread in _SPREADS:
+        for spread in SPREADS:
             kernel = self._kernel(form, numbers, spread)
             goal = self._objective(kernel, form, numbers, self.order[:n])
             with suppress(OutOfTimeError):
-                for alpha in _ALPHAS:
+                for alpha in ALPHAS:
                     goal(goal.start(alpha))
             if best is None or goal.best[0] < best.best[0]:
                 best = goal
@@ -283,7 +226,7 @@ class KernelSearch:
         """Return a start for another form of kernel with the same lengthscales."""
         if form in ("", start.form):
             return start
-        extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
+        extra = [math.log(LINEAR_WEIGHT)] if "+" in form else []
         return replace(
             start,
             form=form,
@@ -334,63 +277,57 @@ class KernelSearch:
         start = self.isotropic(like.form, like.numbers, n)
         if like.metric == "none":
             return start
-        return self.descend(start, n, PLAN.relearning_steps)
+        return self.descend(start, n, RELEARNING_STEPS)
 
     # -- the search -------------------------------------------------------------------
 
-    def run(self) -> list[Trial]:
+    def run(self, plan: Plan) -> list[Trial]:
         """Return the best trials, refined ones first."""
-        seconds = PLAN.first_share * self.stage.left
-        trials = self._descents(seconds)
+        descents = self._from_many if len(self.Y) > SEARCHED_ONCE else self._from_few
+        trials = descents(plan)
         is_exact = trials[0].error < NOISELESS and not is_noisy(self.loss)
         if self.criterion is Evidence and is_exact and not self._over:
             other = self.by(LeaveOneOut)
-            exact = other._continued(other._descents(seconds))
+            exact = other._continued(other._from_few(plan), plan)
             # Objectives of the two criteria are not comparable, but errors are.
             trials = exact if exact[0].error < trials[0].error else trials
-        return kinds_first(trials)[: PLAN.n_kept]
+        return kinds_first(trials)[:N_KEPT]
 
-    def _descents(self, seconds: float) -> list[Trial]:
-        """Return all trials, of which the first ones take about `seconds` of work."""
-        first, n = self.within(self.stage.part(seconds)), self._first_rows(seconds)
-        from_rows = self._from_many if len(self.Y) > PLAN.max_rows else self._from_few
-        return from_rows(first, n)
-
-    def _continued(self, trials: list[Trial]) -> list[Trial]:
+    def _continued(self, trials: list[Trial], plan: Plan) -> list[Trial]:
         """Continue the best descent as long as it halves the error."""
-        while not self._over:
-            trial = self.descend(trials[0], trials[0].n_rows, PLAN.first_steps)
+        for _ in range(CONTINUED):
+            if self._over:
+                break
+            trial = self.descend(trials[0], trials[0].n_rows, plan.first_steps)
             if not trial.error < trials[0].error / 2:
                 break
             trials = [trial, *trials]
         return trials
 
-    def _from_few(self, first: KernelSearch, n: int) -> list[Trial]:
-        """Descend on n rows, refine the best on more, and try other starts."""
+    def _from_few(self, plan: Plan) -> list[Trial]:
+        """Descend on some rows, and refine the best on more."""
         trials: list[Trial] = []
+        n, steps = plan.first_rows, plan.first_steps
         for form, numbers in self._first_choices():
-            if trials and first._over:
+            if trials and self._over:
                 break
-            start = first.isotropic(form, numbers, n)
-            trials.append(first.descend(start, n, PLAN.first_steps))
+            trials.append(self.descend(self.isotropic(form, numbers, n), n, steps))
         for start, form in self._relatives(trials):
-            if first._over:
+            if self._over:
                 break
-            trials.append(first.descend(start, n, PLAN.first_steps // 2, form))
+            trials.append(self.descend(start, n, -(-steps // 2), form))
         trials.sort(key=lambda trial: trial.objective)
-        more = self._planned_rows(PLAN.n_refined * PLAN.refined_steps, n)
-        if more > n and not self.log.stopped:
-
-            def refine(part: KernelSearch, trial: Trial) -> Trial:
-                return part.descend(trial, more, PLAN.refined_steps)
-
-            trials = self._best_refined(trials, refine)
+        if plan.more_rows > n and not self.log.stopped:
+            steps = -(-steps // 2)
+            trials = self._best_refined(
+                trials, lambda trial: self.descend(trial, plan.more_rows, steps)
+            )
         # Many lengthscales may overfit few rows.
         isotropic = [trial for trial in self.trials if trial.metric == "none"]
         trials.append(min(isotropic, key=lambda trial: trial.objective))
         return trials
 
-    def _from_many(self, first: KernelSearch, n: int) -> list[Trial]:
+    def _from_many(self, plan: Plan) -> list[Trial]:
         """Stream rows from isotropic starts, first with all kernels for a few steps.
 
         Few rows hardly distinguish kernels, and lengthscales that are too long hardly
@@ -398,47 +335,19 @@ class KernelSearch:
         """
         starts: list[Trial] = []
         for form, numbers in self._first_choices():
-            if not (starts and first._over):
-                starts.append(first.isotropic(form, numbers, n))
+            if not (starts and self._over):
+                starts.append(self.isotropic(form, numbers, plan.first_rows))
         pairs = [(start, start.form) for start in starts]
-        pairs += self._relatives(starts)
-        steps = len(pairs) * PLAN.tried_steps + PLAN.n_refined * PLAN.streamed_steps
-        n = self._planned_rows(steps, n)
-        share = len(pairs) * PLAN.tried_steps / steps
-        part = self.within(self.stage.part(share * self.stage.left))
         trials: list[Trial] = []
-        for start, form in pairs:
-            if trials and part._over:
+        n = plan.more_rows
+        for start, form in pairs + self._relatives(starts):
+            if trials and self._over:
                 break
-            trials.append(part.stream(start, n, PLAN.tried_steps, form))
+            trials.append(self.stream(start, n, TRIED_STEPS, form))
         trials.sort(key=lambda trial: trial.objective)
-
-        def refine(part: KernelSearch, trial: Trial) -> Trial:
-            return part.stream(trial, n, PLAN.streamed_steps)
-
-        return self._best_refined(trials, refine)
-
-    def _first_rows(self, seconds: float) -> int:
-        """Return the number of rows with which all first descents end in time.
-
-        If even few rows take too long, there are fewer still, on which isotropic
-        kernels at least can be compared.
-        """
-        least = largest(
-            self._seconds,
-            seconds / PLAN.isotropic_evaluations,
-            PLAN.fewest_rows,
-            PLAN.least_rows,
+        return self._best_refined(
+            trials, lambda trial: self.stream(trial, n, STREAMED_STEPS)
         )
-        n = largest(
-            self._seconds, seconds / PLAN.first_evaluations, least, PLAN.first_rows
-        )
-        return min(n, PLAN.first_rows, len(self.Y))
-
-    def _planned_rows(self, steps: int, n: int) -> int:
-        """Return the number of rows, at least n, of so many steps in what is left."""
-        most = min(len(self.Y), PLAN.max_rows)
-        return largest(self._seconds, self.stage.left / steps, n, most)
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
         for numbers in self.rows:
@@ -455,21 +364,18 @@ class KernelSearch:
         return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
 
     def _best_refined(
-        self, trials: list[Trial], refine: Callable[[KernelSearch, Trial], Trial]
+        self, trials: list[Trial], refine: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Refine the best in half of the time, then the others.
+        """Refine the best trials.
 
         The best of each metric and scaling of numbers come first: forms of the same
         metric end near each other, and few rows hardly distinguish metrics.
         """
         refined: list[Trial] = []
         trials = kinds_first(trials)
-        last = min(len(trials), PLAN.n_refined) - 1
-        for position, trial in enumerate(trials[: PLAN.n_refined]):
+        for trial in trials[:N_REFINED]:
             if refined and self._over:
                 break
-            # A trial that has used up its share takes no time from the next.
-            seconds = self.stage.left / (1 if position == last else 2)
-            refined.append(refine(self.within(self.stage.part(seconds)), trial))
+            refined.append(refine(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + trials[len(refined) :]

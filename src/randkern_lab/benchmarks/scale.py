@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from randkern.tabular.work import Work
+from randkern.tabular.presets import Deadline
 
 from .families import FAMILIES, fit_generated
 from .tables import fit_table, kind_of, read_table, table_paths
@@ -71,7 +71,7 @@ def _cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def record(options: argparse.Namespace) -> None:
     """Fit every case that the file does not have, and append its line."""
-    Work.elapsed = property(lambda work: 0.0)  # type: ignore[assignment,method-assign]
+    Deadline.ends = lambda *_: False  # type: ignore[method-assign]
     known = set(_read(options.file).index) if options.file.exists() else set()
     for case in _cases(options):
         name = f"{case['name']} in {case['time_limit']:g} s"

@@ -17,8 +17,9 @@ divided by the norms of the images without these.
 
 Deviations.
 
-- Exposure and noise of the real device are not published; its losses can be compared
-  with those of each mean count.
+- Exposure and noise of the real device are not published. Its losses, and those of
+  devices of each mean count at the same penalty, are compared with the computed
+  features at the simulation's penalty: what changes add together is not their sum.
 - Each D uses the first D outputs of one acquisition, and one draw.
 """
 

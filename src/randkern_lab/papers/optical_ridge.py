@@ -33,12 +33,13 @@ Deviations.
 - The exact kernels ``optical-2-dot`` and ``optical-4-dot`` add the bias to the dot
   product alone, as the published ones; ``optical-2`` and ``optical-4`` add it to the
   norms as well, so that they are the limits of the features.
-- The device is simulated (8 bits, Poisson noise), with the published parameters: no
-  bias and, for degrees 2 and 4, twice and once the penalty of the simulation
-  (``device-2-own``, ``device-4-own``); ``device-2-new`` is the second published
-  penalty, a tenth. There is one device, as published, and every D uses the first D
-  outputs of one acquisition: the camera's pixels are independent and identically
-  distributed. :mod:`.optical_device` separates what may cost accuracy.
+- The device is simulated (8 bits, Poisson noise); its exposure and noise are not
+  published, and assumed. As published, it has no bias and, for degrees 2 and 4, twice
+  and once the penalty of the simulation (``device-2-own``, ``device-4-own``);
+  ``device-2-new`` is the second published penalty, a tenth. There is one device, as
+  published, and every D uses the first D outputs of one acquisition: the camera's
+  pixels are independent and identically distributed. :mod:`.optical_device` separates
+  what may cost accuracy.
 - Degree 6 is published up to D = 10,000, without its kernel, and ends there; so do
   pairs of cosine and sine, which are not published.
 - Seconds are those of this machine. Of a D below the largest of its draw, features are

@@ -1,0 +1,534 @@
+"""How much a fit of a table does: its plan, from sizes and the time limit alone.
+
+`plan_of` is asked once, before anything is learned. What it returns depends on the
+numbers of rows, columns and classes and on `time_limit`, so the same data and seed give
+the same model on every machine and under any load. The clock is read by `Deadline`
+alone, which ends what is late, and says so.
+
+The table below has the share of the limit that each step may take. Seconds are those of
+a nominal core, and what an operation takes there follows from its sizes. Two usual
+cores take about half of these seconds, so that the deadline rarely ends anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from randkern.backend.compiled_loops import working_seconds
+from randkern.models.cells import rows_of_cells
+from randkern.models.dual_logistic import preconditioner_rank
+
+# -- the table: shares of the time limit ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each step may take of the time limit.
+
+    Attributes
+    ----------
+    search : float
+        Learning kernels.
+    compared : float
+        Comparing them on the same rows, besides the search.
+    adapted : float
+        Adapting each of the best ones to the rows of the comparison.
+    last : float
+        The last fits, and adapting their kernels to more rows.
+    """
+
+    search: float
+    compared: float
+    adapted: float
+    last: float
+
+
+# Kernels matter most, and their search takes most; more rows need more for the last
+# fit. Kernels that are learned again without each fold take what the search leaves.
+_SHARES = {
+    "regression of few rows": Shares(0.7, 0.15, 0.08, 0.3),
+    "regression, learned again": Shares(0.4, 0.45, 0.0, 0.3),
+    "regression of more rows": Shares(0.5, 0.35, 0.08, 0.45),
+    "regression in cells": Shares(0.35, 0.25, 0.0, 0.4),
+    "classes of few rows": Shares(0.4, 0.3, 0.03, 0.25),
+    "classes, learned again": Shares(0.35, 0.4, 0.0, 0.25),
+    "classes of many rows": Shares(0.3, 0.1, 0.0, 0.6),
+}
+# Regression of at most so many rows also has fits without each of their folds.
+FEW_ROWS = 2500
+# Classes of more rows are fitted in cells.
+MANY_ROWS = 8000
+# Rows that the search uses: exact regressions, all else.
+_EXACT_SEARCHED, _SEARCHED = 2500, 10_000
+# Rows of first descents and of those that continue the best. The least are the floor
+# of a search: on fewer, columns hardly differ. From more, each step uses other rows.
+_FIRST_ROWS, SEARCHED_ONCE = (200, 600), 2500
+# Evaluations for which first descents, those that continue them and streams of rows
+# are planned: fewer than their steps, as most end early.
+_FIRST_EVALUATIONS, _MORE_EVALUATIONS, _STREAM_EVALUATIONS = 550, 62, 200
+# Steps of first descents, and the fewest, for wide tables.
+_FIRST_STEPS, _FEWEST_STEPS = 30, 4
+# Steps of streams of rows: first ones, and those that continue the best; and of
+# learning a kernel again without a fold.
+TRIED_STEPS, STREAMED_STEPS, RELEARNING_STEPS = 12, 40, 20
+# Trials that are continued, and that may become part of the model; and how often a
+# descent to targets without noise is continued.
+N_REFINED, N_KEPT, CONTINUED = 3, 10, 10
+# Trials that no deadline ends: three kernels, each with one lengthscale and with one
+# per column.
+FLOOR = 6
+# Folds without each of which kernels are learned again, evaluations that it takes, and
+# most kinds of kernels; none if a kind takes a larger share of the limit.
+MAX_REFITTED = 5
+_RELEARNING, _MOST_REFITS, _REFIT_SHARE = 32, 8, 0.15
+# Rows on which trials are compared, and trials.
+_COMPARED_ROWS, _COMPARED = (200, 2000), (5, 10)
+# Fits that adapt a kernel to more rows, and the most of these rows.
+_ADAPTING_FITS, _ADAPTED_ROWS = 12, 6000
+# How many times more rows than a kernel was learned from it is adapted to, at least.
+ADAPTED_SHARE = 1.2
+# Rows from which importances are computed.
+EFFECT_ROWS = 2000
+# The most fits that are averaged.
+MAX_MEMBERS = 3
+# The most rows whose Gram matrix is factorised: beyond, it does not fit in memory. Up
+# to so many it always is, and else if it takes at most this share of the limit.
+MAX_FACTORISED, ALWAYS_FACTORISED, _FACTORISING_SHARE = 16_000, 2000, 1 / 3
+# Of many rows, shares of the last step: learning in cells, the fit in cells, and that
+# of landmarks beside it; of classes, the kernel's, the penalty's and the fit's.
+_CELL_SHARES, _CLASS_SHARES = (0.3, 0.4, 0.25), (0.25, 0.25, 0.5)
+# Landmarks beside cells.
+_LANDMARKS = (500, 8000)
+# Rows of a cell from which kernels are learned, and the evaluations that it takes.
+_LEARNED_ROWS, _CELL_EVALUATIONS = (200, 1000), 112
+# Rows of a cell: matrices of the most take a gigabyte, and those of classes are in
+# single precision.
+_CELL_ROWS, _CLASS_CELL_ROWS = (250, 6000), 16_000
+# Cells that choose the penalty of classes, rows of each, and the share that is held
+# out. They are as dense as all rows; few cells may hardly have one of the classes.
+_CHOOSING_CELLS, CHOOSING_CELL_ROWS, HELD_SHARE = (4, 16), 1000, 0.25
+# If rows depend on each other: rows that choose it, for two and for several classes,
+# and the most that are held out.
+_CHOOSING_ROWS, HELD_ROWS = (8000, 3000), 4000
+# Penalties of logistic regression relative to least squares, and the first one tried.
+PENALTIES, FIRST_PENALTY = (1.0, 0.3, 0.1, 0.03, 0.01), 0.3
+# Share of the limit in which the smallest cells must fit the rows that are used, and
+# that of an exact fit of classes, which is always made up to 2,000 rows.
+_USED_SHARE, _EXACT_SHARE = 0.3, 0.35
+# Logistic regressions with which each of the best kernels is evaluated on rows left
+# out, most kernels, and rows.
+_PENALTIES_TRIED, _MOST_PARTS, _PART_ROWS = 3, 5, (500, 2000)
+
+
+# -- numbers that are the same in all plans --------------------------------------------
+
+# The weight of a linear kernel beside another, at first.
+LINEAR_WEIGHT = 0.1
+# Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
+SPREADS, ALPHAS = (0.5, 1.5, 5.0), (1e-1, 1e-3)
+# Precisions of the normal prior on the logarithms of learned numbers, centred at the
+# start, for targets and for labels: without it, lengthscales overfit few rows.
+PRECISIONS = (0.3, 1.0)
+# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
+# (almost) without noise, which kernels do not overfit. The logarithm of their squared
+# errors falls without bound where a kernel predicts exactly, faster than the evidence.
+NOISELESS = 0.01
+# Up to so many rows, all are left out in so many folds; beyond, only the last ones, one
+# at a time, or, if rows depend on each other, in folds.
+MAX_FOLDED, FOLDS, VALIDATION_ROWS, MAX_LEFT_OUT = 3000, 20, 1500, 6000
+# Factors of lengthscales and penalties for more rows than those of the search, and the
+# least gain of the loss.
+SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
+# The multiples of the penalty from which a fit of landmarks chooses.
+MULTIPLES = tuple(10.0 ** (at / 2) for at in range(-4, 9))
+# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
+# where predictions would take more values of the kernel.
+MAX_EVALUATED, EVALUATED_ENTRIES = 20_000, 10**8
+# Steps of learning the best kernel in cells, after those that try it, and cells that
+# evaluate kernels; about how many rows of a cell are fitted if it is late.
+CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
+# Divisors of the first penalty for the rows of cells.
+DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+# Whole groups are left out in at most so many folds; of the periods of time, each but
+# the first is predicted from the earlier ones.
+MAX_FOLDS, PERIODS = 20, 6
+# Fits of smaller weight are left out of a mean.
+LEAST_WEIGHT = 0.05
+# The size of residuals is learned from at most so many rows, by ridge regression with
+# one of these penalties.
+SIZE_ROWS, SIZE_PENALTIES = 1500, (0.1, 1.0, 10.0, 100.0)
+# Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
+# to the deviation of whole rows.
+SIZE_WIDTH, SIZE_REACH = 0.5, 2.0
+# What is added to sizes before their logarithms are taken, relative to their mean.
+SMALLEST_SIZE = 0.05
+# Intervals are wider at rows that are farther from at most so many than this share of
+# at most so many.
+NEAR_ROWS, USUAL_NOVELTY, NOVEL_ROWS = 3000, 0.95, 500
+# Importances: how often rows are halved, and how many rows get another row's columns.
+HALVINGS, CHANGED_ROWS = 3, 200
+# Most kernel values that they take, counted as of 100 encoded columns: some five
+# seconds' work. Wide tables have fewer rows.
+EFFECT_VALUES, MIN_CHANGED, MIN_EFFECT_ROWS = 2e8, 20, 100
+
+
+# -- what operations take --------------------------------------------------------------
+
+# Operations per second of a factorisation, and seconds per entry of a Gram matrix, and
+# per entry and column.
+_RATE = 3e10
+_ENTRY_SECONDS, _COLUMN_SECONDS = 2e-8, 2e-10
+# Operations of an exact fit per n³; for features, the share of products in the time.
+_FACTORISING, _FEATURES_SHARE = 0.4, 0.3
+# Seconds of a leave-one-out loss with its gradient: in all, per n·d, n², n²·d, n²·k and
+# n³, for n rows, d columns and k targets.
+_EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
+# Seconds of the fit to a cell of rows besides its operations.
+_CELL_SECONDS = 2e-3
+# Of logistic regression: seconds per n³, and per n² and pair of classes, of rows left
+# out; products with the kernel, for two classes and for several, with up to so many
+# columns, operations of one per n², and steps.
+_INVERSE_SECONDS, _PAIR_SECONDS = 1e-10, 1e-9
+_PRODUCTS, _COLUMNS, _PRODUCT, _STEPS = (40, 200), 8, 20.0, 8
+# Fits that choose a penalty, and kernels that are compared.
+_TRIED, _KERNELS = 2.5, 2
+
+
+def largest(cost: Callable[[int], float], seconds: float, least: int, most: int) -> int:
+    """Return the largest size whose cost is at most `seconds`, between two bounds.
+
+    The cost grows with the size. If even `least` costs more, it is returned.
+    """
+    while least < most:
+        middle = (least + most + 1) // 2
+        if cost(middle) <= seconds:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _evaluation(n: int, d: int, k: int = 1) -> float:
+    """Return the seconds of a leave-one-out loss and its gradient on n rows."""
+    sizes = (1.0, n * d, n**2, n**2 * d, n**2 * k, float(n) ** 3)
+    return sum(seconds * size for seconds, size in zip(_EVALUATION, sizes, strict=True))
+
+
+def _gram(n: int, d: int) -> float:
+    """Return the seconds of the upper triangle of the Gram matrix of n rows."""
+    return (_ENTRY_SECONDS + _COLUMN_SECONDS * d) * n**2 / 2
+
+
+def _factorising(n: int) -> float:
+    return _FACTORISING * float(n) ** 3 / _RATE
+
+
+def _exact(n: int, d: int) -> float:
+    """Return the seconds of an exact fit to n rows."""
+    return _gram(n, d) + _factorising(n)
+
+
+def _landmarks(n: int, D: int, d: int = 0) -> float:
+    """Return the seconds of least squares with D landmarks on n rows."""
+    entries = n * D * (_ENTRY_SECONDS + _COLUMN_SECONDS * d)
+    return n * D**2 / (_FEATURES_SHARE * _RATE) + entries
+
+
+def _logistic(n: int, d: int, k: int, n_fits: float = 1.0) -> float:
+    """Return the seconds of logistic regressions that start from each other."""
+    product = -(-k // _COLUMNS) * _PRODUCT * float(n) ** 2
+    preparing = _STEPS * 2.0 * n * preconditioner_rank(n, 1) ** 2
+    operations = n_fits * (_PRODUCTS[k > 1] * product + preparing)
+    return 2 * _gram(n, d) + operations / _RATE
+
+
+def _left_out(n: int, d: int, k: int) -> float:
+    """Return the seconds of probabilities of rows that are left out."""
+    inverses = k * _INVERSE_SECONDS * float(n) ** 3
+    pairs = (_PAIR_SECONDS * n + 2 * k / _RATE) * n * k**2
+    return _logistic(n, d, k) + inverses + pairs
+
+
+def _cells(cost: Callable[[int], float], n: int, seconds: float, most: int) -> int:
+    """Return the rows of the largest cells whose fits take at most `seconds`.
+
+    `cost` is that of a cell of so many rows. If there is no time for the smallest
+    cells, it is these.
+    """
+    n_cells = 1
+    while True:
+        rows = rows_of_cells(n, n_cells)
+        fits = rows <= most and n_cells * (_CELL_SECONDS + cost(rows)) <= seconds
+        if rows <= _CELL_ROWS[0] or fits:
+            return rows
+        n_cells += 1 + n_cells // 20
+
+
+def _most_in_cells(cost: Callable[[int], float], seconds: float) -> int:
+    """Return the number of rows that the smallest cells fit in `seconds`."""
+    n = 10**6
+    rows, n_cells = n, 1
+    while rows > _CELL_ROWS[0]:
+        n_cells += 1 + n_cells // 20
+        rows = rows_of_cells(n, n_cells)
+    return int(seconds * n / (n_cells * (_CELL_SECONDS + cost(rows)))) + 1
+
+
+# -- plans -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much a fit does.
+
+    Attributes
+    ----------
+    in_cells : bool
+        Whether rows are fitted in cells, or exactly.
+    fitted_rows : int
+        The most rows that are fitted.
+    searched_rows, first_rows, more_rows : int
+        Rows that the search uses; those of first descents; and those of each step of
+        descents that continue the best, or of streams.
+    first_steps : int
+        Steps of first descents.
+    n_refits : int
+        Kinds of kernels that are learned again without each fold.
+    n_compared, compared_rows, adapted_rows : int
+        Trials that are compared, on how many rows, and to how many they are adapted.
+    n_parts, part_rows : int
+        Kernels for which penalties of logistic regression are compared, on how many
+        rows.
+    n_members, last_adapted_rows : int
+        Fits that are averaged, and the rows to which their kernels are adapted.
+    learned_rows, cell_rows : int
+        Rows of the cells in which kernels are learned, and of those that are fitted.
+    n_landmarks : int
+        Of the fit beside cells.
+    choosing_rows, choosing_cells : int
+        Rows that choose the penalty of classes, or cells of 1,000 rows.
+    """
+
+    in_cells: bool
+    fitted_rows: int
+    searched_rows: int
+    first_rows: int
+    more_rows: int
+    first_steps: int = _FIRST_STEPS
+    n_refits: int = 0
+    n_compared: int = MAX_MEMBERS
+    compared_rows: int = _COMPARED_ROWS[1]
+    adapted_rows: int = 0
+    n_parts: int = MAX_MEMBERS
+    part_rows: int = 0
+    n_members: int = 1
+    last_adapted_rows: int = 0
+    learned_rows: int = _LEARNED_ROWS[0]
+    cell_rows: int = 0
+    n_landmarks: int = 0
+    choosing_rows: int = 0
+    choosing_cells: int = 0
+
+
+def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
+    """Return the plan for n rows of d encoded columns.
+
+    Parameters
+    ----------
+    n, d : int
+    n_classes : int
+        0: regression.
+    time_limit : float
+    """
+    kind, k = "regression", 1
+    if n_classes:
+        kind, k = "classes", (n_classes if n_classes > 2 else 1)
+    refit = MAX_REFITTED * _RELEARNING * _evaluation(n - n // MAX_REFITTED, d, k)
+    is_refitted = refit <= _REFIT_SHARE * time_limit and n <= SEARCHED_ONCE
+    if n_classes:
+        exact = _logistic(n, d, k)
+        limit = _EXACT_SHARE * time_limit
+        in_cells = n > MANY_ROWS or (n > ALWAYS_FACTORISED and exact > limit)
+        many = "classes of many rows" if in_cells else "classes of few rows"
+    else:
+        limit = _FACTORISING_SHARE * time_limit
+        in_cells = n > MAX_FACTORISED
+        in_cells |= n > ALWAYS_FACTORISED and _factorising(n) > limit
+        few = "few" if n <= FEW_ROWS else "more"
+        many = f"regression {'in cells' if in_cells else f'of {few} rows'}"
+    is_refitted &= not in_cells
+    share = _SHARES[f"{kind}, learned again" if is_refitted else many]
+    plan = _search_plan(n, d, k, n_classes == 0, share.search * time_limit)
+    seconds = share.compared * time_limit
+    if is_refitted:
+        n_refits = min(max(int(seconds / refit), MAX_MEMBERS), _MOST_REFITS)
+        plan = replace(plan, n_refits=n_refits)
+    last = share.last * time_limit
+    if n_classes:  # half of it for penalties
+        seconds /= 2
+    plan = _comparing_plan(plan, d, k, seconds, share.adapted * time_limit)
+    if in_cells:
+        fit = _logistic_cells_plan if n_classes else _ridge_cells_plan
+        return fit(plan, n, d, k, last, time_limit)
+    cost = _exact(n, d)
+    if n_classes:
+        cost = _logistic(n, d, k)
+        plan = _parts_plan(plan, n, d, k, seconds)
+    elif n <= FEW_ROWS:
+        cost += 3 * _factorising(n)
+    n_members = min(max(int(last / cost), 1), MAX_MEMBERS)
+    adapted = _most_adapted(d, n, last / n_members - cost)
+    return replace(plan, n_members=n_members, last_adapted_rows=adapted)
+
+
+def _search_plan(n: int, d: int, k: int, is_regression: bool, seconds: float) -> Plan:
+    """Return a plan whose search takes about so many seconds."""
+
+    def cost(m: int) -> float:
+        return _evaluation(m, d, k)
+
+    searched = _SEARCHED
+    if is_regression and n <= MAX_FACTORISED:
+        searched = _EXACT_SEARCHED
+    searched = min(searched, n)
+    first = min(largest(cost, seconds / _FIRST_EVALUATIONS, *_FIRST_ROWS), searched)
+    # Where even few rows take too long, steps are saved, not rows.
+    steps = int(_FIRST_STEPS * seconds / (_FIRST_EVALUATIONS * cost(first)))
+    evaluations = _STREAM_EVALUATIONS if searched > SEARCHED_ONCE else _MORE_EVALUATIONS
+    most = min(searched, SEARCHED_ONCE)
+    more = largest(cost, seconds / evaluations, first, most)
+    steps = min(max(steps, _FEWEST_STEPS), _FIRST_STEPS)
+    return Plan(False, n, searched, first, more, steps)
+
+
+def _comparing_plan(
+    plan: Plan, d: int, k: int, seconds: float, adapting: float
+) -> Plan:
+    """Return a plan whose comparison takes about so many seconds."""
+    least, most = (min(m, plan.searched_rows) for m in _COMPARED_ROWS)
+    rows = largest(lambda m: 4 * _evaluation(m, d, k), seconds, least, most)
+    n_compared = int(seconds / _evaluation(rows, d, k))
+    adapted = _most_adapted(d, rows, adapting)
+    return replace(
+        plan,
+        compared_rows=rows,
+        n_compared=min(max(n_compared, _COMPARED[0]), _COMPARED[1]),
+        adapted_rows=adapted,
+    )
+
+
+def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
+    """Return a plan whose penalties are compared in about so many seconds."""
+
+    def cost(rows: int) -> float:
+        return _PENALTIES_TRIED * _left_out(rows, d, k)
+
+    least, most = (min(m, n) for m in _PART_ROWS)
+    rows = largest(cost, seconds, least, most)
+    n_parts = min(max(int(seconds / cost(rows)), 1), _MOST_PARTS)
+    return replace(plan, n_parts=n_parts, part_rows=rows)
+
+
+def _learned_rows(d: int, k: int, seconds: float) -> int:
+    """Return the rows of each cell from which kernels are learned."""
+    return largest(
+        lambda m: _CELL_EVALUATIONS * _evaluation(m, d, k), seconds, *_LEARNED_ROWS
+    )
+
+
+def _ridge_cells_plan(
+    plan: Plan, n: int, d: int, k: int, last: float, time_limit: float
+) -> Plan:
+    """Return a plan of regression in cells, and with landmarks beside them."""
+
+    def cost(rows: int) -> float:
+        return _gram(rows, d) + 2 * _factorising(rows)
+
+    learning, cells, whole = (share * last for share in _CELL_SHARES)
+    fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit))
+    return replace(
+        plan,
+        in_cells=True,
+        fitted_rows=fitted,
+        n_members=MAX_MEMBERS,
+        learned_rows=_learned_rows(d, k, learning),
+        last_adapted_rows=_most_adapted(d, n, learning),
+        cell_rows=_cells(cost, fitted, cells, _CELL_ROWS[1]),
+        n_landmarks=largest(lambda D: _landmarks(fitted, D, d), whole, *_LANDMARKS),
+    )
+
+
+def _logistic_cells_plan(
+    plan: Plan, n: int, d: int, k: int, last: float, time_limit: float
+) -> Plan:
+    """Return a plan of classes in cells."""
+
+    def cost(rows: int) -> float:
+        return _logistic(rows, d, k)
+
+    def choosing(m: int) -> float:
+        return _KERNELS * _logistic(m, d, k, _TRIED)
+
+    learning, penalty, cells = (share * last for share in _CLASS_SHARES)
+    fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit))
+    each = choosing(CHOOSING_CELL_ROWS)
+    most = min(_CHOOSING_ROWS[k > 1], n)
+    return replace(
+        plan,
+        in_cells=True,
+        fitted_rows=fitted,
+        learned_rows=_learned_rows(d, k, learning),
+        last_adapted_rows=_most_adapted(d, n, learning),
+        cell_rows=_cells(cost, fitted, cells, _CLASS_CELL_ROWS),
+        choosing_cells=largest(lambda m: m * each, penalty, *_CHOOSING_CELLS),
+        choosing_rows=largest(choosing, penalty, min(CHOOSING_CELL_ROWS, n), most),
+    )
+
+
+def _most_adapted(d: int, n: int, seconds: float) -> int:
+    """Return the rows to which a kernel is adapted in so many seconds."""
+    most = min(n, _ADAPTED_ROWS)
+    return largest(lambda m: _ADAPTING_FITS * _exact(m, d), seconds, 0, most)
+
+
+# -- the clock -------------------------------------------------------------------------
+
+# Fits of at most so many rows have no deadline: a busy machine slows them, and ruins
+# none. It is at least so many seconds for the others, and each step ends by its share.
+_SMALL_TABLE, _SHORTEST_DEADLINE = 1000, 10.0
+_ENDS = {"the search": 0.6, "the comparison of kernels": 0.8, "the last fit": 1.0}
+
+
+@dataclass
+class Deadline:
+    """The deadline of a fit, which starts now, and what it has ended.
+
+    Attributes
+    ----------
+    limit : float
+        In seconds; infinite for small tables.
+    cut : list of str
+        The names of steps that were ended.
+    """
+
+    limit: float
+    clock: Callable[[], float] = field(default=working_seconds, repr=False)
+    cut: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @classmethod
+    def of(cls, n: int, time_limit: float) -> Deadline:
+        """Return the deadline of a fit to n rows."""
+        is_small = n <= _SMALL_TABLE
+        return cls(math.inf if is_small else max(time_limit, _SHORTEST_DEADLINE))
+
+    def ends(self, step: str) -> bool:
+        """Return whether a step has to end now, and note that."""
+        late = self.clock() - self._began > _ENDS[step] * self.limit
+        if late and step not in self.cut:
+            self.cut.append(step)
+        return late
