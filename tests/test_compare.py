@@ -376,27 +376,13 @@ def test_noise_asks_for_a_larger_penalty():
     assert alphas[1] > 10 * alphas[0]
 
 
-def test_large_data_is_subsampled(monkeypatch):
-    monkeypatch.setattr("randkern.study.selection.EXACT_ROWS", 100)
-    data = blobs(1500)
+def test_large_data_is_subsampled():
+    """So that choosing takes seconds, whatever the size of the data."""
+    data = blobs(6000)
     found = select_hyperparameters(
         parse_kernel("optical"), data.X_train, data.y_train, task="classification"
     )
-    assert found.n_rows == 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
-def test_many_rows_are_validated_by_features(monkeypatch, name):
-    monkeypatch.setattr("randkern.study.selection.MAX_EXACT_ROWS", 1000)
-    monkeypatch.setattr("randkern.study.selection.FEATURE_ROWS", 600)
-    monkeypatch.setattr("randkern.study.selection.N_FEATURES", 50)
-    data = blobs(1500)
-    found = select_hyperparameters(
-        parse_kernel(name), data.X_train, data.y_train, task="classification"
-    )
-    assert found.n_rows == 600
-    assert found.validation_loss < 0.5  # 8/9 for the mean of three classes
+    assert found.n_rows == 1000
 
 
 def test_too_few_rows_to_choose_on():

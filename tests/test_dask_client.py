@@ -193,9 +193,9 @@ def test_too_many_rows_for_the_limit(received, monkeypatch):
     X = da.zeros((200_000, 2), chunks=(20_000, 2))
     y = da.arange(200_000, chunks=20_000) % 2
     model = rk.KernelSVC(n_components=10, memory_limit="5MB", random_state=0)
-    with pytest.raises(MemoryLimitError, match="200000 rows by 10 features"):
+    with pytest.raises(MemoryLimitError, match="200000 rows to 10 features"):
         model.fit(X, y)
-    with pytest.raises(MemoryLimitError, match="200000 rows by 10 features"):
+    with pytest.raises(MemoryLimitError, match="200000 rows to 10 features"):
         model.fit(np.zeros((200_000, 2)), np.arange(200_000) % 2)
     assert max(received) < 1.1 * 20_000 * 3 * 8, "a partition at a time"
 

@@ -96,7 +96,7 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch, planned):
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     planned(first_steps=4, n_refits=0)
-    monkeypatch.setattr(search, "_SPREADS", (1.5,))
+    monkeypatch.setattr(search, "SPREADS", (1.5,))
     monkeypatch.setattr(classification, "PENALTIES", (0.3,))
     check(estimator)
 
@@ -1058,7 +1058,7 @@ def test_intervals_are_those_of_mapie(monkeypatch):
     """CV+ of one kernel, with nothing added for its choice."""
     regression = pytest.importorskip("mapie.regression")
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
-    monkeypatch.setattr(intervals, "_PENALTIES", ())  # equal widths
+    monkeypatch.setattr(intervals, "SIZE_PENALTIES", ())  # equal widths
     monkeypatch.setattr(intervals, "novelty", lambda k, a, X, *_: np.ones(len(X)))
     monkeypatch.setattr(estimators, "MAX_MEMBERS", 1)
     rng = np.random.default_rng(6)

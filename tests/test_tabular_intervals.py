@@ -9,7 +9,8 @@ import pytest
 import randkern as rk
 from randkern.tabular import exact_ridge
 from randkern.tabular.folds import Folds
-from randkern.tabular.intervals import _SMALLEST, Intervals, Spread
+from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.presets import SMALLEST_SIZE
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -96,7 +97,7 @@ def test_sizes_are_those_of_ridge_regression_without_the_row():
     sizes = np.exp(rows[:, :1]) * abs(noise)
     spread, own = spread_of(rows, predictions, sizes)
     assert spread.dual is not None
-    t = np.log(sizes[:, 0] + _SMALLEST * sizes.mean())
+    t = np.log(sizes[:, 0] + SMALLEST_SIZE * sizes.mean())
     near = rk.Gaussian(0.5)(spread.encoder.transform(predictions))
     K = near + rk.Matern(1.5, 2 * np.sqrt(rows.var(axis=0).sum()))(rows)
 

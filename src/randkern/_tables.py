@@ -16,7 +16,6 @@ import numpy as np
 from sklearn.preprocessing import OrdinalEncoder
 
 from randkern._cells import cell, check_categories, is_missing, rows_of_text
-from randkern._warnings import warn
 
 # What categories may be.
 _PLAIN = (str, int, float, complex, np.generic)
@@ -42,24 +41,6 @@ def column_names(X: Any) -> list[str] | None:
     if twice:
         raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
     return names if all(isinstance(name, str) for name in names) else None
-
-
-def known_columns(estimator: Any, X: Any) -> Any:
-    """Return a table without the columns that an estimator was not fitted to.
-
-    With a warning; a table that also lacks columns is left to scikit-learn's error.
-    """
-    names = [*getattr(estimator, "feature_names_in_", X.columns)]
-    others = [name for name in X.columns if name not in names]
-    if not others or not {*names} <= {*X.columns}:
-        return X
-    shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
-    warn(
-        f"ignored columns of X that {type(estimator).__name__} was not fitted to: "
-        f"{shown}",
-        UserWarning,
-    )
-    return X[[name for name in X.columns if name in names]]
 
 
 def is_numeric(column: Any) -> bool:

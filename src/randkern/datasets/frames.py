@@ -615,8 +615,6 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
     is_object = types.is_object_dtype(column.dtype)
     if isinstance(dtype, types.CategoricalDtype):
         return column
-    if is_object and types.infer_dtype(column, skipna=True) == "decimal":
-        return column.astype(np.float64)  # Parquet returns ``decimal.Decimal``
     if _is_boolean(column):
         return column.astype(float if column.isna().any() else bool)
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):

@@ -83,13 +83,11 @@ class Terms(NamedTuple):
 
 
 class LaplaceLikelihood(Likelihood):
-    """A likelihood whose posterior is approximated at its mode.
-
-    log odds, and log rates, with 10 times their initial standard deviation are large
-    enough for any data; beyond, Laplace's approximation fails.
-    """
+    """A likelihood whose posterior is approximated at its mode."""
 
     noise: float | None = None
+    # Log odds and log rates with 10 times their initial standard deviation are large
+    # enough for any data; beyond, the approximation fails.
     scale_range: ClassVar[float] = 1e2
     merges_rows: ClassVar[bool] = True
     # Whether the functions of all columns of targets have a joint posterior.

@@ -52,7 +52,6 @@ _TOLERANCE = 1e-4
 _MEMORY = 50
 # Largest change of a logarithm in the first step.
 _FIRST_STEP = 0.5
-
 # The loss, relative to the gain of Newton's first step, where the likelihood cannot be
 # evaluated: steps to there are shortened, while infinity would end in NaN.
 _FAILED = 10.0

@@ -239,7 +239,7 @@ class Likelihood(ABC):
     # The noise σ², which is learned, None without one.
     noise: float | None
     # Largest factor by which learning may change a scale.
-    scale_range: ClassVar[float] = 1e2
+    scale_range: ClassVar[float]
     # Whether some targets may be far from f.
     has_outliers: ClassVar[bool] = False
     # Whether weights can only count rows, so that learning merges equal ones.

@@ -458,10 +458,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         def moments(rows: Rows) -> tuple[Any, Any]:
             means, variances = self._posterior.moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
-            # Nearest rows are searched for once.
-            is_joint = isinstance(self._posterior, Posterior)
-            values = self._values_of(rows) if is_joint else self._in_units(means)
-            return values, self._with_units(deviation, 1)
+            return self._in_units(means), self._with_units(deviation, 1)
 
         if not return_cov:
             return mapped_rows(self.predict, X, moments, None)
@@ -529,7 +526,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _in_units(self, means: np.ndarray) -> np.ndarray:
         """Return means (n, n_targets) of f in units of the targets."""
-        values = means * self._target_scale + self._target_mean
+        like = ops_of(means).float64_like
+        values = means * like(self._target_scale, means)
+        values += like(self._target_mean, means)
         return values if self._n_outputs is not None else values[:, 0]
 
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:

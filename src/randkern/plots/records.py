@@ -81,8 +81,8 @@ def plot_compare(
         barred = slice(-1, None) if len(kernels) > _MAX_BARRED else slice(None)
         _draw_kernel(axes, own, score, style, shift, barred)
     if baseline is not None and baseline.get(score) is not None:
-        style = {"color": "0.6", "lw": 1.0, "zorder": 0}
-        axes.axhline(baseline[score], label="linear model", **style)
+        grey = {"color": "0.6", "lw": 1.0, "zorder": 0}
+        axes.axhline(baseline[score], label="linear model", **grey)
     ticks = _spaced_ticks(sizes)
     axes.set(xscale="log", xlabel="number of random features D", ylabel=metric)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])

@@ -84,8 +84,8 @@ def panels(
     deadline = deadline or Deadline()
     quick = OF_CLASSES if is_classifier(evaluated.model) else OF_NUMBERS
     shown = [_panel(title, draw, evaluated, target) for title, draw in quick.items()]
-    for heading, draw, seconds in _slow(evaluated):
-        if deadline.plans(seconds) or deadline.allows(seconds):
+    for heading, draw, planned, measured in _slow(evaluated):
+        if deadline.plans(planned) or deadline.allows(max(planned, measured)):
             shown.append(_panel(heading, draw, evaluated, target))
         else:
             shown.append(Panel(heading, "", is_late=True))
@@ -115,8 +115,11 @@ def _panel(
     return Panel(heading, f"This figure could not be drawn ({what}).")
 
 
-def _slow(evaluated: EvaluatedModel) -> Iterator[tuple[str, Draw, float]]:
-    """Yield figures that need fits or predictions, and about how long they take."""
+def _slow(evaluated: EvaluatedModel) -> Iterator[tuple[str, Draw, float, float]]:
+    """Yield figures that need fits or predictions, and about how long they take.
+
+    In seconds by the sizes of the table, and as measured so far.
+    """
     model = evaluated.model
     share = min(len(evaluated.train[1]) / MAX_LOGISTIC_ROWS, 1.0)
     seconds = 0.0
@@ -124,15 +127,15 @@ def _slow(evaluated: EvaluatedModel) -> Iterator[tuple[str, Draw, float]]:
         n_columns = len(evaluated.train[0].columns)
         seconds = _IMPORTANCES_SECONDS + _IMPORTANCES_SHARE * model.time_limit
         seconds *= min(max(share, n_columns / _MANY_COLUMNS), 1.0)
-    yield "Which columns matter", figures.importances, _QUICK + seconds
+    yield "Which columns matter", figures.importances, _QUICK + seconds, 0.0
     seconds = _QUICK + _CURVE_SECONDS * share
-    yield "What more rows would bring", learning_curve, seconds
-    seconds = math.inf
+    yield "What more rows would bring", learning_curve, seconds, 0.0
+    planned = measured = math.inf
     if evaluated.importances is not None:
         per_row = evaluated.evaluation.seconds_per_row or 0.0
-        seconds = max(len(evaluated.few_rows) * per_row, _PREDICTION_SECONDS)
-        seconds *= figures.POINTS_OF_EFFECTS
-    yield "How predictions depend on columns", figures.effects, _QUICK + seconds
+        measured = len(evaluated.few_rows) * per_row * figures.POINTS_OF_EFFECTS
+        planned = _QUICK + _PREDICTION_SECONDS * figures.POINTS_OF_EFFECTS
+    yield "How predictions depend on columns", figures.effects, planned, measured
 
 
 def contents(

@@ -9,16 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.study.kernel_choices import KernelChoice, capped
+from randkern.study.kernel_choices import KernelChoice
 from randkern.study.splitting import Splitting
 
-# Up to this many training rows, settings are scored with the exact kernel; beyond, with
-# a number of features whose decomposition takes seconds.
-MAX_EXACT_ROWS = 5_000
-N_FEATURES = 2_000
-# The most rows that are scored by the exact kernel, and by features.
-EXACT_ROWS = 1_000
-FEATURE_ROWS = 10_000
+# The most training rows that score settings.
+MAX_ROWS = 1_000
 N_FOLDS = 5
 # Losses up to this multiple of the smallest are treated as equal to it.
 TOLERANCE = 1.02
@@ -37,8 +32,7 @@ class Selection:
 
     `value` is the lengthscale or bias, None if the kernel has neither. The loss is the
     mean squared error of `n_rows` rows that were left out, with targets ±1 in
-    classification; `evaluator` says how settings were scored: by the exact kernel, or
-    by a number of features. `tried` has the ``value`` of every setting, its best
+    classification. `tried` has the ``value`` of every setting, its best
     ``alpha`` and the ``validation_loss`` there.
     """
 
@@ -46,7 +40,6 @@ class Selection:
     alpha: float
     validation_loss: float
     n_rows: int
-    evaluator: str
     tried: list[dict[str, float | None]]
 
 
@@ -68,12 +61,8 @@ def select_hyperparameters(
     all penalties at a setting. Rows of one group are left out together in 5 folds, and
     rows in time are predicted from earlier ones.
 
-    Up to 5,000 rows, the exact kernel is fitted to at most 1,000 of them. Beyond, the
-    lengthscale or bias is scored with 2,000 random features of at most 10,000 rows: a
-    model of many rows is limited by its features, for which the lengthscale that suits
-    the exact kernel on few rows is too short. The penalty is still chosen by the exact
-    kernel: it represents the noise of the data, whereas a penalty chosen for 2,000
-    features would also compensate for missing features.
+    Settings are scored by the exact kernel on at most 1,000 rows, which takes a second
+    or two, whatever the size of the data.
 
     Lengthscales are searched at ``lengthscale="scale"`` times ½, 1 and 2, further while
     the best is the last on its side, then at √2 to either side of the best, and finally
@@ -101,9 +90,7 @@ def select_hyperparameters(
             "expected at least 4"
         )
     splitting = splitting or Splitting()
-    exact = settings = _Scores(choice, X, y, task, alpha, splitting, None, report)
-    if len(X) > MAX_EXACT_ROWS:
-        settings = _Scores(choice, X, y, task, alpha, splitting, N_FEATURES, report)
+    settings = _Scores(choice, X, y, task, alpha, splitting, report)
     value: float | None = None
     if choice.opens == "lengthscale":
         value = _search_lengthscale(settings.smallest, choice.reference(X))
@@ -112,15 +99,13 @@ def select_hyperparameters(
         biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
         enough = TOLERANCE * min(map(settings.smallest, biases))
         value = next(bias for bias in biases if settings.smallest(bias) <= enough)
-    settings.losses(value)
-    alphas, losses = exact.losses(value)
+    alphas, losses = settings.losses(value)
     penalty = np.flatnonzero(losses <= TOLERANCE * losses.min())[-1]
     return Selection(
         value=value,
         alpha=float(alphas[penalty]),
         validation_loss=float(losses[penalty]),
         n_rows=settings.n_rows,
-        evaluator=settings.name,
         tried=[
             {
                 "value": setting,
@@ -133,7 +118,7 @@ def select_hyperparameters(
 
 
 class _Scores:
-    """Losses of a kernel's settings, by the exact kernel or by features."""
+    """Losses of a kernel's settings."""
 
     def __init__(
         self,
@@ -143,16 +128,12 @@ class _Scores:
         task: Task,
         alpha: float | None,
         splitting: Splitting,
-        n_features: int | None,
         report: Callable[[int], None],
     ) -> None:
         self.choice = choice
         self.report = report
         self.alpha = alpha
-        exact = n_features is None
-        self.name = "the exact kernel" if exact else f"{n_features} random features"
-        self.size = n_features and capped(n_features, choice.build(1.0), X.shape[1])
-        rows = splitting.sample(y, task, EXACT_ROWS if exact else FEATURE_ROWS)
+        rows = splitting.sample(y, task, MAX_ROWS)
         self.X = X[rows]
         self.Y = np.asarray(y[rows])
         self.cv: list[Any] | None = None
@@ -183,7 +164,7 @@ class _Scores:
             model = randkern.KernelRidgeRegressorCV(
                 kernel,
                 alphas=alphas,
-                n_components=self.size,
+                n_components=None,
                 cv=self.cv,
                 fit_intercept=True,
                 random_state=0,

@@ -36,6 +36,7 @@ from randkern.tabular.logistic import (
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
 from randkern.tabular.presets import (
     CHOOSING_CELL_ROWS,
+    DIVISORS,
     FIRST_PENALTY,
     HELD_ROWS,
     HELD_SHARE,
@@ -44,9 +45,6 @@ from randkern.tabular.presets import (
 )
 from randkern.tabular.rows import Rows, Table
 from randkern.tabular.trials import Trial
-
-# Divisors of the penalty that few rows have chosen.
-_DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 @dataclass(frozen=True)
@@ -147,13 +145,13 @@ def _with_best_penalty(
         return deadline.ends(COMPARISON)
 
     def evaluate(at: int) -> Part:
-        candidate = replace(part, share=FIRST_PENALTY / _DIVISORS[at])
+        candidate = replace(part, share=FIRST_PENALTY / DIVISORS[at])
         C = strength(candidate)
         P = np.concatenate([fit.probabilities(C, is_late) for fit in fits])
         loss = mean_log_loss(P, labels, weight)
         return replace(candidate, P=P, loss=loss)
 
-    return descended(evaluate, _DIVISORS.index(1.0), len(_DIVISORS), is_late)
+    return descended(evaluate, DIVISORS.index(1.0), len(DIVISORS), is_late)
 
 
 def n_held_of(n: int) -> int:

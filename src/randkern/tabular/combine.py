@@ -8,9 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from randkern.models.calibration import temperature_of
-
-# Fits of smaller weight are left out of a mean.
-_MIN_WEIGHT = 0.05
+from randkern.tabular.presets import LEAST_WEIGHT
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
@@ -22,7 +20,7 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
     if weights.sum() == 0:
         return np.eye(E.shape[1])[0]
-    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return weights / weights.sum()
 
 
@@ -49,7 +47,7 @@ def blend_probabilities(
     remaining = np.arange(len(parts))
     while True:
         mixture = _mixture_weights(chances[remaining], shares)
-        is_large = mixture >= _MIN_WEIGHT
+        is_large = mixture >= LEAST_WEIGHT
         is_large[np.argsort(-mixture, kind="stable")[most:]] = False
         if is_large.all():
             break

@@ -9,15 +9,16 @@ import numpy as np
 
 from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import inverse
+from randkern.tabular.presets import (
+    CHANGED_ROWS,
+    EFFECT_VALUES,
+    HALVINGS,
+    MIN_CHANGED,
+    MIN_EFFECT_ROWS,
+)
 from randkern.tabular.trials import Trial
 
 __all__ = ["ColumnEffects"]
-
-# How often rows are halved, and how many rows get another row's columns.
-_HALVINGS, _CHANGED = 3, 200
-# Most kernel values that are computed, counted as of 100 encoded columns: some five
-# seconds' work. Wide tables have fewer rows.
-_VALUES, _MIN_CHANGED, _MIN_ROWS = 2e8, 20, 100
 
 # The weight of a kernel, and the kernel.
 Part = tuple[float, Trial]
@@ -62,11 +63,13 @@ class ColumnEffects:
         their root mean square are set to zero.
         """
         width = max(rows.shape[1] for rows in self.rows.values())
-        most = _VALUES / (_HALVINGS * len(self.parts) * n_columns * (1 + width / 100))
-        m = int(np.clip(most / len(self.Y), _MIN_CHANGED, _CHANGED))
-        n = min(len(self.Y), max(int(most / m), _MIN_ROWS))
+        most = EFFECT_VALUES / (
+            HALVINGS * len(self.parts) * n_columns * (1 + width / 100)
+        )
+        m = int(np.clip(most / len(self.Y), MIN_CHANGED, CHANGED_ROWS))
+        n = min(len(self.Y), max(int(most / m), MIN_EFFECT_ROWS))
         generator, effects = np.random.default_rng(self.seed), []
-        for _ in range(_HALVINGS):
+        for _ in range(HALVINGS):
             first, second = (
                 self._changes(half, m, n_columns) for half in self._halves(generator, n)
             )

@@ -25,7 +25,6 @@ from randkern._tables import (
     is_numeric,
     is_table,
     is_time,
-    known_columns,
     no_numbers,
     numbers_of,
     objects_of,
@@ -474,7 +473,7 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
     """Return a valid dataframe unchanged, anything else as an array of floats."""
     refuse_dask(X, "X")
     if is_table(X) and not reset:
-        X = known_columns(estimator, X)
+        X = _known_columns(estimator, X)
     check_column_order(estimator, X, reset=reset)
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -489,6 +488,24 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
             ensure_all_finite="allow-nan",
             ensure_min_samples=least_rows,
         )
+
+
+def _known_columns(estimator: Any, X: Any) -> Any:
+    """Return a table without the columns that an estimator was not fitted to.
+
+    With a warning; a table that also lacks columns is left to scikit-learn's error.
+    """
+    names = [*getattr(estimator, "feature_names_in_", X.columns)]
+    others = [name for name in X.columns if name not in names]
+    if not others or not {*names} <= {*X.columns}:
+        return X
+    shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
+    warn(
+        f"ignored columns of X that {type(estimator).__name__} was not fitted to: "
+        f"{shown}",
+        UserWarning,
+    )
+    return X[[name for name in X.columns if name in names]]
 
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:

@@ -17,17 +17,22 @@ from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
-from randkern.tabular.exact_ridge import VALIDATION_ROWS, fit_ridge
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
-from randkern.tabular.presets import MAX_MEMBERS, Deadline, Plan
+from randkern.tabular.presets import (
+    MAX_MEMBERS,
+    NOISELESS,
+    VALIDATION_ROWS,
+    Deadline,
+    Plan,
+)
 from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.rows import Rows, Table, are_equal
-from randkern.tabular.search import NOISELESS
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
@@ -219,7 +224,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         report = FitReport(self, X, y, None)
         X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
-        deadline = Deadline.of(len(y), self.time_limit)
+        deadline = Deadline.of(len(weight), self.time_limit)
         y = self._targets(y)
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)

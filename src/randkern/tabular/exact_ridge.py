@@ -22,30 +22,24 @@ from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_squares,
 )
-from randkern.tabular.presets import Deadline
+from randkern.tabular.presets import (
+    FOLDS,
+    MAX_FOLDED,
+    MAX_LEFT_OUT,
+    MIN_GAIN,
+    SHORTER,
+    SMALLER,
+    VALIDATION_ROWS,
+    Deadline,
+)
 from randkern.tabular.rows import Table
 
 # Products with the kernel are computed in blocks of so many bytes.
 _BLOCK_BYTES = 64 * 10**6
 
-# Up to so many rows, all are left out in folds; beyond, only some, one at a time.
-MAX_FOLDED = 3000
-
-_FOLDS = 20
-
-# The most rows that are left out in dependent folds.
-_MAX_LEFT_OUT = 6000
-
-VALIDATION_ROWS = 1500
-
 # The solution of a linear system must leave at most this share of the targets: 2⁻²⁶
 # of the matrix may have been added to it, and so of well predicted targets.
 _LARGEST_RESIDUAL = 1e-6
-
-# Factors of lengthscales and penalties for more rows than those of the search.
-_SHORTER, _SMALLER = 0.7, 0.4
-
-_MIN_GAIN = 1e-3
 
 
 @dataclass
@@ -151,7 +145,7 @@ def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
 def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out folds of the last rows, at most 6,000."""
     fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
-    last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
+    last = np.arange(max(n - MAX_LEFT_OUT, 0), n)
     tail = encoded.take(last)
     residuals = leave_one_out(kernel, alpha, tail.X, tail.Y, tail.weight, tail.folds)
     if residuals is None:
@@ -180,7 +174,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     half = np.sqrt(system.share / shift)
     P -= np.outer(half, half)
     P *= system.root[:, None] * system.root
-    folds = fold_codes(encoded.folds, n, _FOLDS)
+    folds = fold_codes(encoded.folds, n, FOLDS)
     residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
     fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
     for fold in range(n_folds):
@@ -240,7 +234,7 @@ def adapted(
                     continue
                 tried.add(at)
                 candidate = error(at)
-                if candidate < least - _MIN_GAIN:
+                if candidate < least - MIN_GAIN:
                     best, least = at, candidate
     return _stepped(kernel, alpha, best)
 
@@ -250,5 +244,5 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
     shorter = clone(kernel)
     for leaf in shorter.leaves():
         if "lengthscale" in leaf.get_params():
-            leaf.set_params(lengthscale=leaf.lengthscale * _SHORTER ** at[0])
-    return shorter, alpha * _SMALLER ** at[1]
+            leaf.set_params(lengthscale=leaf.lengthscale * SHORTER ** at[0])
+    return shorter, alpha * SMALLER ** at[1]

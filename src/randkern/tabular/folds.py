@@ -10,12 +10,7 @@ import numpy as np
 from sklearn.utils import column_or_1d
 
 from randkern._cells import is_missing
-from randkern.tabular.presets import MAX_REFITTED
-
-# Whole groups are left out in at most so many folds; of the periods of time, each but
-# the first is predicted from the earlier ones.
-_MAX_FOLDS = 20
-_PERIODS = 6
+from randkern.tabular.presets import MAX_FOLDS, MAX_REFITTED, PERIODS
 
 
 @dataclass(frozen=True)
@@ -201,7 +196,7 @@ def _whole_groups(groups: np.ndarray) -> np.ndarray:
             "of which is left out; omit groups if rows are independent."
         )
     folds = np.empty(len(groups), dtype=int)
-    splitter = GroupKFold(min(n_groups, _MAX_FOLDS))
+    splitter = GroupKFold(min(n_groups, MAX_FOLDS))
     for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
         folds[rows] = fold
     return folds
@@ -216,7 +211,7 @@ def _periods(times: np.ndarray) -> np.ndarray:
             "later of which is predicted; omit time if rows have no order."
         )
     before = counts.cumsum() - counts
-    periods = _PERIODS * before // len(times)
+    periods = PERIODS * before // len(times)
     if not periods.any():  # nearly all rows are of the last time
         periods[1:] = 1
     return np.unique(periods, return_inverse=True)[1][codes]

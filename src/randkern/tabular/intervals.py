@@ -21,20 +21,18 @@ from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
+from randkern.tabular.presets import (
+    NEAR_ROWS,
+    NOVEL_ROWS,
+    SIZE_PENALTIES,
+    SIZE_REACH,
+    SIZE_ROWS,
+    SIZE_WIDTH,
+    SMALLEST_SIZE,
+    USUAL_NOVELTY,
+)
 
 _BLOCK_BYTES = 64 * 10**6
-# The size of residuals is learned from at most so many rows, by ridge regression with
-# one of these penalties.
-_MAX_ROWS = 1500
-_PENALTIES = (0.1, 1.0, 10.0, 100.0)
-# Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
-# to the deviation of whole rows.
-_WIDTH, _REACH = 0.5, 2.0
-# What is added to sizes before their logarithms are taken, relative to their mean.
-_SMALLEST = 0.05
-# Intervals are wider at rows that are farther from at most so many than this share of
-# at most so many.
-_MAX_NEAR, _USUAL_NOVELTY, _MAX_NOVEL = 3000, 0.95, 500
 
 
 @dataclass(frozen=True)
@@ -86,20 +84,20 @@ class Spread:
         """
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
-        n = min(_MAX_ROWS, len(sizes))
+        n = min(SIZE_ROWS, len(sizes))
         sample = slice(0, n)
         known, X = sizes[sample], np.asarray(rows[sample], dtype=np.float64)
-        reach = _REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
+        reach = SIZE_REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
         mean = np.log(np.average(known, axis=0, weights=weight[sample]).clip(1e-300))
         codes = encoder.transform(predictions[sample])
         alike = cls(X, codes, encoder, None, mean, reach)
-        targets = np.log(known + _SMALLEST * np.exp(mean))
+        targets = np.log(known + SMALLEST_SIZE * np.exp(mean))
         part = None if folds is None else folds.take(np.arange(n))
         out = predicted_rows(part, n)
         own = np.tile(np.exp(mean), (len(sizes), 1))
         gram, losses = alike._gram(X, codes), _losses(known[out], own[out])
         best, gain = alike, 0.0
-        penalties = _PENALTIES if known.any(axis=0).all() else ()
+        penalties = SIZE_PENALTIES if known.any(axis=0).all() else ()
         for penalty in penalties:
             rows_out = left_out(gram, penalty / weight[sample], targets, part)
             if rows_out is None:
@@ -130,7 +128,7 @@ class Spread:
 
     def _gram(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return the kernel of rows and predictions with those that are known."""
-        width = _WIDTH * np.sqrt(codes.shape[1])
+        width = SIZE_WIDTH * np.sqrt(codes.shape[1])
         near = Gaussian(width)._gram(codes, self.codes)
         return near + Matern(1.5, self.reach)._gram(rows, self.rows)
 
@@ -232,14 +230,14 @@ class Intervals:
         """
         sizes, relative = np.abs(residuals), weight / weight.mean()
         spread, own = Spread.learned(rows, predictions, sizes, relative, dependent)
-        near = rows[:_MAX_NEAR]
+        near = rows[:NEAR_ROWS]
 
         def is_hidden(part: slice) -> np.ndarray:
             if dependent is not None:
                 return dependent.is_hidden(part)[:, : len(near)]
             return np.arange(part.start, part.stop)[:, None] == np.arange(len(near))
 
-        own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
+        own_novelty = novelty(kernel, alpha, rows[:NOVEL_ROWS], near, is_hidden)
         out = predicted_rows(dependent, len(rows))
         own_sizes = sizes / np.where(own > 0, own, 1.0)
         n_groups = None
@@ -256,9 +254,7 @@ class Intervals:
             near,
             kernel,
             alpha,
-            float(
-                np.quantile(own_novelty[out[out < len(own_novelty)]], _USUAL_NOVELTY)
-            ),
+            float(np.quantile(own_novelty[out[out < len(own_novelty)]], USUAL_NOVELTY)),
             n_groups,
         )
 

@@ -25,14 +25,15 @@ from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.members import fit_quietly
+from randkern.tabular.presets import (
+    CELL_STEPS,
+    LATE_ROWS,
+    TRIED_STEPS,
+    VALIDATION_CELLS,
+)
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
-
-# Steps of all kernels, of the best one, and cells that evaluate them.
-_TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
-# About how many rows of a cell are fitted if it is late.
-_LATE_ROWS = 200
 
 
 class CellRidge(RegressorMixin, TakesKernel):
@@ -54,7 +55,7 @@ class CellRidge(RegressorMixin, TakesKernel):
     ) -> CellRidge:
         kernel = self._kernel_or_default
         Y = y.reshape(len(X), -1)
-        rows = np.arange(0, len(X), -(-len(X) // _LATE_ROWS) if is_late() else 1)
+        rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
         weight = None if sample_weight is None else sample_weight[rows]
         mean = np.average(Y[rows], axis=0, weights=weight)
         solution, intercept, residuals = solve_dual(
@@ -149,11 +150,11 @@ def learned_in_cells(
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     scaled = scaled_rows(trials[0].kernel, U, Stream(0))
     tree, numbers = CellTree.grow(scaled, 2 * m)
-    n_learned = min(tree.n_cells - _N_VALIDATION, _TRIED_STEPS + _STEPS)
-    if n_learned < 2 * _N_VALIDATION or deadline.ends(COMPARISON):
+    n_learned = min(tree.n_cells - VALIDATION_CELLS, TRIED_STEPS + CELL_STEPS)
+    if n_learned < 2 * VALIDATION_CELLS or deadline.ends(COMPARISON):
         return trials[0]
     generator = stream.child("cells").generator()
-    drawn = generator.permutation(len(numbers))[: n_learned + _N_VALIDATION]
+    drawn = generator.permutation(len(numbers))[: n_learned + VALIDATION_CELLS]
     m = min(m, min(len(numbers[cell]) for cell in drawn))
     rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
     some = table.take(np.concatenate(rows))
@@ -170,20 +171,20 @@ def learned_in_cells(
         loss=learning.loss,
     )
     search.step = COMPARISON
-    validation = range(n_learned, n_learned + _N_VALIDATION)
+    validation = range(n_learned, n_learned + VALIDATION_CELLS)
     learning_rows = np.arange(n_learned * m)
     found: list[Trial] = []
     for trial in trials:
         if found and deadline.ends(COMPARISON):
             break
         search.order = learning_rows
-        found += [trial, search.stream(search.started(trial), m, _TRIED_STEPS)]
+        found += [trial, search.stream(search.started(trial), m, TRIED_STEPS)]
     losses = [cells.loss(trial, validation, learning) for trial in found]
     best = int(np.argmin(losses))
     if deadline.ends(COMPARISON):
         return found[best]
-    search.order = np.roll(learning_rows, -_TRIED_STEPS * m)
-    last = search.stream(search.started(found[best]), m, _STEPS)
+    search.order = np.roll(learning_rows, -TRIED_STEPS * m)
+    last = search.stream(search.started(found[best]), m, CELL_STEPS)
     is_better = cells.loss(last, validation, learning) < losses[best]
     return replace(last if is_better else found[best], n_rows=len(table))
 

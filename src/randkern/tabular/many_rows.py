@@ -22,15 +22,14 @@ from randkern.tabular.combine import blend
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells, left_out_in_cells
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
-from randkern.tabular.presets import Deadline
+from randkern.tabular.presets import (
+    EVALUATED_ENTRIES,
+    MAX_EVALUATED,
+    MULTIPLES,
+    Deadline,
+)
 from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
-
-# The multiples of the penalty from which a fit of landmarks chooses.
-_MULTIPLES = np.logspace(-2, 4, 13)
-# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
-# where predictions would take more values of the kernel.
-_MAX_EVALUATED, _EVALUATED_ENTRIES = 20_000, 10**8
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def fit_many(
         numbers, evaluating = np.arange(len(apart)), apart
         residuals = [apart.Y - member.predict(apart.X) for member in members]
     else:
-        n_evaluated = min(_MAX_EVALUATED, _EVALUATED_ENTRIES // n_landmarks)
+        n_evaluated = min(MAX_EVALUATED, EVALUATED_ENTRIES // n_landmarks)
         numbers, evaluating = learning.order[:n_evaluated], table
         U = learning.encoded(local, table.X, "float32")
         residuals = [table.Y[numbers] - left_out_in_cells(cells, U)[numbers]]
@@ -173,7 +172,7 @@ def _fit_whole(
     deadline: Deadline,
 ) -> KernelRidgeRegressorCV:
     """Fit all rows with landmarks; all may need another penalty than few."""
-    alphas = (trial.alpha * _MULTIPLES).tolist()
+    alphas = [trial.alpha * multiple for multiple in MULTIPLES]
     folds = encoded.folds
     splits = None if folds is None else list(folds.coarse().splits())
     whole = KernelRidgeRegressorCV(

@@ -122,6 +122,58 @@ _USED_SHARE, _EXACT_SHARE = 0.3, 0.35
 _PENALTIES_TRIED, _MOST_PARTS, _PART_ROWS = 3, 5, (500, 2000)
 
 
+# -- numbers that are the same in all plans --------------------------------------------
+
+# The weight of a linear kernel beside another, at first.
+LINEAR_WEIGHT = 0.1
+# Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
+SPREADS, ALPHAS = (0.5, 1.5, 5.0), (1e-1, 1e-3)
+# Precisions of the normal prior on the logarithms of learned numbers, centred at the
+# start, for targets and for labels: without it, lengthscales overfit few rows.
+PRECISIONS = (0.3, 1.0)
+# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
+# (almost) without noise, which kernels do not overfit. The logarithm of their squared
+# errors falls without bound where a kernel predicts exactly, faster than the evidence.
+NOISELESS = 0.01
+# Up to so many rows, all are left out in so many folds; beyond, only the last ones, one
+# at a time, or, if rows depend on each other, in folds.
+MAX_FOLDED, FOLDS, VALIDATION_ROWS, MAX_LEFT_OUT = 3000, 20, 1500, 6000
+# Factors of lengthscales and penalties for more rows than those of the search, and the
+# least gain of the loss.
+SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
+# The multiples of the penalty from which a fit of landmarks chooses.
+MULTIPLES = tuple(10.0 ** (at / 2) for at in range(-4, 9))
+# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
+# where predictions would take more values of the kernel.
+MAX_EVALUATED, EVALUATED_ENTRIES = 20_000, 10**8
+# Steps of learning the best kernel in cells, after those that try it, and cells that
+# evaluate kernels; about how many rows of a cell are fitted if it is late.
+CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
+# Divisors of the first penalty for the rows of cells.
+DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+# Whole groups are left out in at most so many folds; of the periods of time, each but
+# the first is predicted from the earlier ones.
+MAX_FOLDS, PERIODS = 20, 6
+# Fits of smaller weight are left out of a mean.
+LEAST_WEIGHT = 0.05
+# The size of residuals is learned from at most so many rows, by ridge regression with
+# one of these penalties.
+SIZE_ROWS, SIZE_PENALTIES = 1500, (0.1, 1.0, 10.0, 100.0)
+# Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
+# to the deviation of whole rows.
+SIZE_WIDTH, SIZE_REACH = 0.5, 2.0
+# What is added to sizes before their logarithms are taken, relative to their mean.
+SMALLEST_SIZE = 0.05
+# Intervals are wider at rows that are farther from at most so many than this share of
+# at most so many.
+NEAR_ROWS, USUAL_NOVELTY, NOVEL_ROWS = 3000, 0.95, 500
+# Importances: how often rows are halved, and how many rows get another row's columns.
+HALVINGS, CHANGED_ROWS = 3, 200
+# Most kernel values that they take, counted as of 100 encoded columns: some five
+# seconds' work. Wide tables have fewer rows.
+EFFECT_VALUES, MIN_CHANGED, MIN_EFFECT_ROWS = 2e8, 20, 100
+
+
 # -- what operations take --------------------------------------------------------------
 
 # Operations per second of a factorisation, and seconds per entry of a Gram matrix, and

@@ -26,12 +26,17 @@ from randkern.tabular.leave_one_out import (
     log_squares,
 )
 from randkern.tabular.presets import (
+    ALPHAS,
     CONTINUED,
     FLOOR,
+    LINEAR_WEIGHT,
     N_KEPT,
     N_REFINED,
+    NOISELESS,
+    PRECISIONS,
     RELEARNING_STEPS,
     SEARCHED_ONCE,
+    SPREADS,
     STREAMED_STEPS,
     TRIED_STEPS,
     Deadline,
@@ -45,17 +50,6 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Gaussian": Gaussian,
 }
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
-_LINEAR_WEIGHT = 0.1
-# Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
-_SPREADS = (0.5, 1.5, 5.0)
-_ALPHAS = (1e-1, 1e-3)
-# Precisions of the normal prior on the logarithms of learned numbers, centred at the
-# start, for targets and for labels: without it, lengthscales overfit few rows.
-_PRECISIONS = (0.3, 1.0)
-# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
-# (almost) without noise, which kernels do not overfit. The logarithm of their squared
-# errors falls without bound where a kernel predicts exactly, faster than the evidence.
-NOISELESS = 0.01
 
 
 class Adam:
@@ -108,7 +102,7 @@ class KernelSearch:
         loss: Loss = log_squares,
         folds: Folds | None = None,
     ):
-        self.loss, self.precision = loss, _PRECISIONS[is_noisy(loss)]
+        self.loss, self.precision = loss, PRECISIONS[is_noisy(loss)]
         self.folds = folds
         few = len(Y) <= SEARCHED_ONCE and folds is None
         self.criterion = Evidence if few else LeaveOneOut
@@ -134,7 +128,7 @@ class KernelSearch:
         if base == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
         kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
-        return kernel + _LINEAR_WEIGHT * Linear() if linear else kernel
+        return kernel + LINEAR_WEIGHT * Linear() if linear else kernel
 
     def _ties(self, form: str, numbers: str) -> np.ndarray:
         blocks = self.blocks[numbers]
@@ -202,11 +196,11 @@ class KernelSearch:
         """Return the best of some kernels with one lengthscale."""
         began = working_seconds()
         best: Any = None
-        for spread in _SPREADS:
+        for spread in SPREADS:
             kernel = self._kernel(form, numbers, spread)
             goal = self._objective(kernel, form, numbers, self.order[:n])
             with suppress(OutOfTimeError):
-                for alpha in _ALPHAS:
+                for alpha in ALPHAS:
                     goal(goal.start(alpha))
             if best is None or goal.best[0] < best.best[0]:
                 best = goal
@@ -232,7 +226,7 @@ class KernelSearch:
         """Return a start for another form of kernel with the same lengthscales."""
         if form in ("", start.form):
             return start
-        extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
+        extra = [math.log(LINEAR_WEIGHT)] if "+" in form else []
         return replace(
             start,
             form=form,
