@@ -406,7 +406,9 @@ class KernelRidge(RidgeModel):
         "auto" does so if the direct system does not fit the memory limit, or takes
         twice the work: min(n, D) operations per entry of the features, against
         4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
-        labels, whose signs are right before their values are.
+        labels, whose signs are right before their values are. For landmarks it takes
+        six times as many, as their factor is solved with for every row, in double
+        precision.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -416,7 +418,10 @@ class KernelRidge(RidgeModel):
         if data.plan is None:
             return n > MAX_EXACT_ROWS
         iterations = 15 if data.targets.labelled else 30
-        return min(n, data.plan.n_components) >= 2 * iterations * (4 * k + 60)
+        work = min(n, data.plan.n_components)
+        if data.plan.triangle is not None and not dual:
+            work *= 6
+        return work >= 2 * iterations * (4 * k + 60)
 
     def _bytes(self, plan: Plan | None, rows: TrainingData, dual: bool) -> int:
         """Return the memory for solving by a factorisation."""

@@ -47,6 +47,13 @@ _DUAL_RANK = 2000
 _LEVERAGE_TOL = 2.5e-2
 
 
+# Penalties below this many rounding errors of the trace of kernel values at landmarks
+# were lost. Digits with an optical kernel and 1,000 landmarks: with an eighth of an
+# error .78 of the labels were right, with three .97, with seven .99, as they all are in
+# double precision.
+_LOST = 10.0
+
+
 def _leverage_settled(gains: np.ndarray) -> bool:
     """Return whether the sum of increases, the mean leverage, has nearly settled."""
     return bool(gains[-2:].sum() <= _LEVERAGE_TOL * abs(1.0 - gains.sum()))
@@ -126,6 +133,19 @@ def system_of(
     return _primal_system(data, solver, alpha, fit_intercept, error_of)
 
 
+def _is_lost_in_rounding(data: FitData, probed: ProbedRows, alpha: float) -> bool:
+    """Return whether a penalty per row is lost in kernel values at landmarks.
+
+    Solving with the factor of the landmarks amplifies their rounding errors: with
+    single precision, penalties below some ten times its error of the trace are lost.
+    """
+    rows = probed.sample.rows.X
+    if data.plan.triangle is None or not rows.shape[0]:
+        return False
+    precision = ops_of(rows).precision(rows.dtype)
+    return alpha < _LOST * precision * float(data.kernel.diag(rows).mean())
+
+
 def _primal_system(
     data: FitData,
     solver: IterativeSolver,
@@ -136,8 +156,6 @@ def _primal_system(
     """Return the normal equations of features, by their products."""
     rows, plan = data.rows, data.plan
     stream = data.stream.child("solver")
-    rank = solver.chosen_rank(plan.n_components)
-    fixed, at_once = iterating_bytes(plan, rows, rank, data.limit)
     block: Any = None
     if solver.validation_fraction is not None:
         if not rows.in_one_place:
@@ -148,10 +166,21 @@ def _primal_system(
         held_out, block = _held_out(rows, solver.validation_fraction, stream)
         rows = rows.without(held_out)
     statistics = rows.survey()
+    probed = ProbedRows.of(
+        rows,
+        data.targets.labelled,
+        stream.child("left out").generator(),
+        factorised=False,
+    )
+    precise = _is_lost_in_rounding(data, probed, alpha / statistics.weight_sum)
+    like = ops_of(rows.like).as_float64(rows.like) if precise else rows.like
+    rank = solver.chosen_rank(plan.n_components)
+    fixed, at_once = iterating_bytes(plan, rows, like, rank, data.limit)
     features = FeatureMatrix(
         rows,
         plan.raw,
         data.limit - fixed,
+        precise=precise,
         compress=solver.is_coarse,
         block_rows=at_once,
     )
@@ -162,12 +191,6 @@ def _primal_system(
         operator.loss_without_features,
         spread=statistics.spread,
         **(_FOR_LABELS if data.targets.labelled else {}),
-    )
-    probed = ProbedRows.of(
-        rows,
-        data.targets.labelled,
-        stream.child("left out").generator(),
-        factorised=False,
     )
     system = System(
         solver,

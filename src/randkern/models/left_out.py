@@ -42,7 +42,7 @@ _PROBE_VARIANCE = 0.05
 _MAX_PROBES = 8
 # With a factor, this share of the rows, at most so many; all of a few rows.
 _PROBE_SHARE = 0.01
-_MAX_FACTORISED = 32
+_MAX_FACTORISED = 16
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _MIN_WEIGHT = 1e-12
 # Columns of features at a time, unless all of them take little memory.

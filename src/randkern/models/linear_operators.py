@@ -178,7 +178,7 @@ class FeatureOperator:
         n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
         generator = self.stream.child("sample").generator()
         rows = np.sort(generator.choice(n, n_samples, replace=False))
-        features, weight = self.sampled(rows)
+        features, weight = self.features.sample(rows)
         like = self.features.like
         ops = ops_of(self.features.like)
         gram = ops.float64_zeros((n_samples, n_samples), like)
@@ -193,15 +193,22 @@ class FeatureOperator:
             basis[columns] = ops.precise_product(Z.T, transform)
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
-    def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
-        """Return a function for columns of some rows, and the weights of the rows."""
-        features, weight = self.features.sample(rows)
+    def approximation(self) -> Array:
+        """Return the upper triangle of an estimate of A, None for random features.
+
+        Row j of the factor T of landmarks holds the features of landmark j, so
+        TᵀT·Σ_i w_i/m is the sum over the landmarks in place of all rows (Rudi,
+        Carratino and Rosasco 2017, arXiv 1705.10958, section 3).
+        """
         if not self._has_raw_columns:
-            return features, weight
-        values = features(slice(0, self.size))
-        ops = ops_of(values)
-        values = ops.asarray(self.plan.solve(values.T).T, values)
-        return lambda columns: ops.copy(values[:, columns]), weight
+            return None
+        like = self.features.like
+        ops = ops_of(like)
+        factor = ops.float64_like(self.plan.triangle, like)
+        gram = ops.float64_zeros((self.size, self.size), like)
+        ops.add_gram(factor, gram)
+        gram *= self.weight_sum / self.size
+        return gram
 
     def scaled_features(
         self, features: Callable[[slice], Any], weight: Array, columns: slice

@@ -201,23 +201,26 @@ def laplace_bytes(
 
 
 def iterating_bytes(
-    plan: Plan, rows: TrainingData, rank: int, limit: int
+    plan: Plan, rows: TrainingData, like: Any, rank: int, limit: int
 ) -> tuple[int, int]:
     """Return the bytes that conjugate gradients take on features without a cache.
 
-    Also the rows per block of features: fewer if memory is short. Raises if even the
-    smallest blocks take too much.
+    Features have the dtype and the device of `like`. Also the rows per block of
+    features: fewer if memory is short. Raises if even the smallest blocks take too
+    much.
     """
-    n, D, itemsize = rows.n_rows, plan.n_components, rows.dtype.itemsize
+    n, D, itemsize = rows.n_rows, plan.n_components, like.dtype.itemsize
     n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
-    # Features of landmarks are solved in float64, all columns at a time.
-    columns = min(KERNEL_TILE, D) if plan.triangle is None else 3 * D
-    sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
+    if plan.triangle is None:
+        basis = D * rank * itemsize
+        sample = 2 * 8 * n_samples**2 + n_samples * min(KERNEL_TILE, D) * itemsize
+    else:  # the factor of landmarks is multiplied with itself
+        basis, sample = 8 * D**2, 8 * D**2
     vectors = 8 * 12 * D * rows.n_targets
-    held = D * rank * itemsize + plan.stored_bytes(itemsize) + max(sample, vectors)
-    at_once = block_rows_within(plan, rows.like, (limit - held) // 2)
+    held = basis + plan.stored_bytes(itemsize) + max(sample, vectors)
+    at_once = block_rows_within(plan, like, (limit - held) // 2)
     block = min(at_once, n)
-    row = ops_of(rows.like).skinny_gemm.padded(D) * itemsize
+    row = ops_of(like).skinny_gemm.padded(D) * itemsize
     held += 2 * block * row
     if plan.triangle is not None:
         held += 3 * min(block, _COMPUTED_ROWS) * D * itemsize

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -229,7 +229,8 @@ class Operator(Protocol):
     An operator whose products are not those of float64 says so by further attributes:
     `precision`, the share of its largest value below which vᵀAv is rounding error,
     `rounding`, the relative rounding error of products (both 2.2e-16 without them), and
-    `noise`, the size of the rounding errors of A itself (0).
+    `noise`, the size of the rounding errors of A itself (0). If a whole matrix like A
+    is known, the method `approximation` returns it, and no eigenpairs are asked for.
     """
 
     @property
@@ -279,12 +280,34 @@ class SpectralPreconditioner:
 
 
 @dataclass(frozen=True)
+class FactoredPreconditioner:
+    """P⁻¹ = (Ã + αI)⁻¹, of an estimate Ã of A."""
+
+    factor: Array
+
+    @classmethod
+    def of(cls, estimate: Array, shift: float) -> FactoredPreconditioner:
+        """Overwrite an estimate, of which only the upper triangle is read."""
+        ops = ops_of(estimate)
+        rounding = np.finfo(float).eps * float(estimate.diagonal().sum())
+        ops.algebra.add_to_diagonal(estimate, shift + rounding)
+        return cls(ops.algebra.lower_factor(estimate))
+
+    def apply(self, R: Array) -> Array:
+        """Return P⁻¹R."""
+        return ops_of(R).algebra.factor_solve(self.factor, R)
+
+
+Preconditioner: TypeAlias = SpectralPreconditioner | FactoredPreconditioner
+
+
+@dataclass(frozen=True)
 class PCGState:
     """An operator, its shift, and the preconditioner built for them."""
 
     operator: Operator
     shift: float
-    preconditioner: SpectralPreconditioner | None
+    preconditioner: Preconditioner | None
 
     @property
     def precision(self) -> float:
@@ -408,8 +431,12 @@ class PCG(IterativeSolver):
         """Build the preconditioner."""
         self._validate_params()
         rank = self.chosen_rank(operator.size)
-        preconditioner = None
+        preconditioner: Preconditioner | None = None
         if rank > 0:
+            estimate = getattr(operator, "approximation", lambda: None)()
+            if estimate is not None:
+                preconditioner = FactoredPreconditioner.of(estimate, shift)
+                return PCGState(operator, shift, preconditioner)
             eigenvalues, vectors = operator.leading_eigenpairs(rank)
             if len(eigenvalues) > 0:
                 preconditioner = SpectralPreconditioner.of(eigenvalues, vectors, shift)

@@ -157,7 +157,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         report = FitReport(self, X, y, None)
         X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
-        deadline = Deadline.of(len(y), self.time_limit)
+        deadline = Deadline.of(len(weight), self.time_limit)
         y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)

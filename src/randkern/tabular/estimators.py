@@ -224,7 +224,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         report = FitReport(self, X, y, None)
         X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
-        deadline = Deadline.of(len(y), self.time_limit)
+        deadline = Deadline.of(len(weight), self.time_limit)
         y = self._targets(y)
         self._many = y.ndim == 2
         rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
