@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length
 
 from randkern._sklearn import safe_indexing
@@ -74,6 +73,8 @@ def _component_errors(
             f"{n}; pass a number, or None for the exact kernel."
         )
     classes = np.unique(y, return_counts=True)[1] if is_classifier(model) else [1]
+    from sklearn.model_selection import train_test_split  # takes a second to import
+
     numbers = train_test_split(
         np.arange(n),
         test_size=n_left_out,
