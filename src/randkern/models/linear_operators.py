@@ -151,15 +151,12 @@ class FeatureOperator:
     def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
-        size = ops.largest_or_zero(abs(V)) or 1.0
-        right = V / size
-        if self._has_raw_columns:
-            right = self.plan.solve(right, transposed=True)
-            scale = ops.largest_or_zero(abs(right)) or 1.0
-            right = right / scale
-            size = size * scale
+        right = self.plan.solve(V, transposed=True) if self._has_raw_columns else V
+        # Columns of any size, none of which depends on the others.
+        size = ops.column_max_abs(right)
+        size = size + (size == 0)
         # Products are computed in the dtype of the features: send no more than that.
-        right = ops.asarray(right.T, self.features.like)
+        right = ops.asarray((right / size).T, self.features.like)
         product = self.features.reduce(_product, right).T
         out = ops.contiguous(_solved(self.features, self.plan, product))
         out *= size
