@@ -140,36 +140,6 @@ def test_texts_of_drawings_can_be_read(name, backgrounds):
     assert all(pages.contrast(*pair) >= LEAST for pair in pairs), set(pairs)
 
 
-# What a window of 1,300 by 900 pixels shows of a page.
-SCREENFUL = 3_000
-
-
-def longest_prose(text):
-    """Characters of the longest stretch without figure, code, table or notes."""
-    longest = stretch = 0
-    fenced = False
-    for line in text.splitlines(keepends=True):
-        fence = line.lstrip().startswith(("```", ":::"))
-        fenced ^= line.lstrip().startswith("```")
-        plain = not (fence or fenced or line.startswith(("|", "![", "* ")))
-        stretch = stretch + len(line) if plain else 0
-        longest = max(longest, stretch)
-    return longest
-
-
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
-)
-def test_pages_are_not_prose_alone(page):
-    assert longest_prose(page.read_text(encoding="utf-8")) <= SCREENFUL
-
-
-def test_long_prose_is_found():
-    line = 80 * "x" + "\n"
-    assert longest_prose(40 * line) > SCREENFUL
-    assert longest_prose(20 * line + "```sh\nmake test\n```\n" + 20 * line) < SCREENFUL
-
-
 def test_colours_of_reports_can_be_read():
     template = Path(rk.__file__).parent / "reporting" / "page.html"
     schemes = re.findall(r":root \{(.*?)\}", template.read_text(encoding="utf-8"))

@@ -160,5 +160,5 @@ def test_what_is_refused(rng):
     X, y = data(rng)
     with pytest.raises(ValueError, match="a single target, got 2; .*MultiOutput"):
         rk.KernelSVR(n_components=5).fit(X, np.stack([y, y], 1))
-    with pytest.raises(MemoryLimitError, match="60 rows by 5000 features"):
+    with pytest.raises(MemoryLimitError, match="60 rows to 5000 features"):
         rk.KernelSVR(n_components=5000, memory_limit="1MB").fit(X, y)
