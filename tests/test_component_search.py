@@ -1,11 +1,15 @@
 """`n_components="auto"`: doubled as long as rows left out gain by it."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import sklearn
 from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.model_selection import GroupKFold
 
 import randkern as rk
 
@@ -97,3 +101,57 @@ def test_what_cannot_be_found(rng):
     with pytest.raises(ValueError):
         model.fit(X, y[:-1])
     assert model.n_components == "auto"
+
+
+def test_the_search_takes_what_a_fit_takes(rng):
+    """Rows, labels and options of the kinds that a number of features takes."""
+    X = np.round(rng.normal(size=(60, 3)), 2)
+    labels = np.where(X[:, 0] > 0, "a", "b")
+    model = rk.KernelRidgeClassifier(n_components="auto", random_state=0)
+    expected = clone(model).fit(X, labels)
+    for rows, y in (
+        (sp.coo_array(X), labels),
+        (X, pd.DataFrame({"y": labels})),
+        (X, labels.astype(object)),
+        (X, labels.astype(np.dtypes.StringDType())),
+        (X.tolist(), labels.tolist()),
+    ):
+        got = clone(model).fit(rows, y)
+        assert got.component_errors_ == expected.component_errors_
+    groups = np.arange(60) % 6
+    chosen = rk.KernelRidgeRegressorCV(
+        alphas=[0.1, 1.0], n_components="auto", cv=GroupKFold(3), random_state=0
+    )
+    with sklearn.config_context(enable_metadata_routing=True):
+        chosen.fit(X, X[:, 0], groups=groups)
+    assert chosen.n_components_ == 1000
+    with pytest.raises(ValueError, match="list of splits"):
+        splits = [(np.arange(30), np.arange(30, 60))]
+        chosen.set_params(cv=splits).fit(X, X[:, 0])
+
+
+def test_losses_are_those_of_the_model(clusters, rng):
+    """Outliers do not hide a gain from SVR, nor most rows that of a rare class."""
+    X, y = clusters
+    y = y + 0.01 * rng.normal(size=len(y))
+    y[:5] = 1e6
+    model = rk.KernelSVR(C=1.0, n_components="auto", max_iter=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X[:4000], y[:4000])
+    assert model.n_components_ > 1000
+    quantiles = rk.KernelQuantileRegressor(
+        quantiles=(0.2, 0.8), n_components="auto", random_state=0
+    ).fit(X[:300], y[:300])
+    assert quantiles.component_errors_[1000] > 0
+
+
+def test_a_later_fit_forgets_what_was_found(rng):
+    X = rng.normal(size=(60, 3))
+    model = rk.KernelRidgeRegressor(n_components="auto", random_state=0)
+    assert hasattr(model.fit(X, X[:, 0]), "n_components_")
+    assert not hasattr(
+        model.set_params(n_components=20).fit(X, X[:, 0]), "n_components_"
+    )
+    model.set_params(n_components="auto", features="nystrom").fit(X, X[:, 0])
+    assert model.n_components_ == model.coef_.size == 60

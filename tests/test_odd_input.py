@@ -729,6 +729,22 @@ def test_what_are_no_weights_is_refused_by_name(name):
     assert_right(found)
 
 
+@named(["KernelSVC", "KernelRidgeClassifier", "KernelLogistic"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.arange(N) % 2 == 0,
+        np.arange(N) % 2,
+        np.array(["a", "b"])[np.arange(N) % 2].astype(np.dtypes.StringDType()),
+    ],
+    ids=["booleans", "integers", "texts"],
+)
+def test_labels_that_are_fitted_are_scored(name, labels):
+    labels = labels.astype(object) if labels.dtype.kind != "T" else labels
+    model = clone(ALL[name]).fit(X, labels)
+    assert model.score(X, labels) == np.mean(model.predict(X) == labels)
+
+
 @named([*MODELS, *EXACT])
 def test_scores_refuse_masks(name):
     if name in TABLES or name.startswith("Local"):

@@ -93,8 +93,9 @@ def test_errors_say_what_is_expected():
         rk.RandomFeatures(rk.Precomputed()).fit(K)
     with pytest.raises(ValueError, match="cannot be combined"):
         clone(exact).set_params(kernel=rk.Precomputed() + KERNEL).fit(K, Y)
-    process = rk.GaussianProcessRegressor(
-        rk.Precomputed(), n_components=None, optimizer=None
-    ).fit(K, Y)
+    process = rk.GaussianProcessRegressor(rk.Precomputed(), n_components=None)
+    with pytest.raises(ValueError, match="optimizer=None"):
+        process.fit(K, Y)
+    process.set_params(optimizer=None).fit(K, Y)
     with pytest.raises(ValueError, match=r"k\(x, x\) of new rows"):
         process.predict(K_NEW, return_std=True)

@@ -184,6 +184,17 @@ def test_derivatives_at_a_row_of_the_fit(kernel):
     np.testing.assert_allclose(of_functions, curvature, rtol=1e-9, atol=1e-12)
 
 
+def test_curvatures_of_a_sum_of_absolute_differences():
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    model = rk.KernelRidgeRegressor(rk.Laplacian(2.0), n_components=None)
+    model.fit(X, np.sin(X[:, 0]))
+    at, h = X[2] + 0.3, 1e-3
+    up, middle, down = (model.predict([at + s * h * np.eye(3)[0]]) for s in (1, 0, -1))
+    curvature = torch.autograd.functional.hessian(rk.to_torch(model), torch.tensor(at))
+    expected = (up - 2 * middle + down) / h**2
+    np.testing.assert_allclose(curvature[0, 0], expected[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("kernel", [rk.Optical(1), rk.Optical(2)])
 def test_slopes_at_a_row_of_zeros_are_finite(kernel):
     X = np.random.default_rng(0).normal(size=(12, 3))

@@ -383,7 +383,10 @@ class TorchOps(ArrayOps):
         """Write the L1 distances between all pairs of rows."""
         X = X.to(out.dtype)
         Y = Y.to(out.dtype)
-        out[...] = torch.cdist(X, Y, p=1.0)
+        if X.requires_grad or Y.requires_grad:  # cdist has no second derivatives
+            out[...] = _differences(X, Y, _add_absolute)
+        else:
+            out[...] = torch.cdist(X, Y, p=1.0)
 
     def cauchy_kernel(self, X, Y, out):
         """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
@@ -419,6 +422,10 @@ class TorchOps(ArrayOps):
 
 def _add_square(total, difference):
     return total + difference * difference
+
+
+def _add_absolute(total, difference):
+    return total + abs(difference)
 
 
 def _differences(X, Y, add, total=0.0):

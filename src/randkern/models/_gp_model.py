@@ -20,6 +20,7 @@ from randkern.data.reading import are_in_memory, mapped_rows
 from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
+from randkern.kernels.precomputed import is_precomputed
 from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_learning import Stage, maximise
 from randkern.models._gp_likelihood import Basis, Likelihood
@@ -207,6 +208,11 @@ class GaussianProcess(FeatureModel):
     def _infer(self, data: FitData, report: FitReport) -> None:
         """Learn θ, and set the posterior given rows in units of the fit."""
         rows, stream = data.rows, data.stream
+        if self.optimizer is not None and is_precomputed(self.kernel_):
+            raise ValueError(
+                "Precomputed() has no hyperparameters to learn, got optimizer="
+                f"{self.optimizer!r}; use optimizer=None."
+            )
         likelihood = self._likelihood
         most = None
         if self.plan_ is not None:

@@ -276,7 +276,8 @@ class ClassLabels:
         from sklearn.metrics import accuracy_score
 
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
-        return float(accuracy_score(y, predictions, sample_weight=weight))
+        labels = typed_labels(y), typed_labels(predictions)
+        return float(accuracy_score(*labels, sample_weight=weight))
 
     def _class_values(self, X: Any) -> Any:
         """Return the values whose largest one is that of the predicted class."""

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone, is_classifier
-from sklearn.utils import check_consistent_length
+from sklearn.utils.class_weight import compute_sample_weight
 
+from randkern._fitting import forget
 from randkern._sklearn import safe_indexing
+from randkern._validation import is_tensor
 from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory
 from randkern.exceptions import MemoryLimitError
@@ -35,72 +38,69 @@ def finds_components(fit: Fit) -> Fit:
     def finding(
         model: Any, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
     ) -> Any:
+        forget(model, "n_components_", "component_errors_")
         if not isinstance(model.n_components, str) or model.n_components != "auto":
             return fit(model, X, y, sample_weight, **options)
         X, y = split_target(X, y, options.pop("target", None))
-        errors, chosen = _component_errors(model, X, y, sample_weight)
-        model.n_components = chosen
+        if not are_in_memory(X):
+            raise ValueError(
+                "n_components='auto' leaves out rows in memory, got "
+                f"{type(X).__name__}; fit a sample of the rows, and then all with its "
+                "n_components_."
+            )
+        if isinstance(getattr(model, "cv", None), list | tuple):
+            raise ValueError(
+                "n_components='auto' fits parts of the rows, got a list of splits of "
+                "all rows as cv; pass a splitter or a number of folds."
+            )
+        model.n_components = _FIRST
         try:
-            fit(model, X, y, sample_weight, **options)
+            fit(model, X, y, sample_weight, **options)  # checks everything
+            errors, chosen = _component_errors(model, X, y, sample_weight, options)
+            if chosen != _FIRST:
+                model.n_components = chosen
+                fit(model, X, y, sample_weight, **options)
         finally:
             model.n_components = "auto"
-        model.n_components_, model.component_errors_ = chosen, errors
+        model.n_components_ = model.plan_.n_components
+        model.component_errors_ = errors
         return model
 
     return finding  # type: ignore[return-value]
 
 
 def _component_errors(
-    model: Any, X: Any, y: Any, sample_weight: Any
+    model: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]
 ) -> tuple[dict[int, float], int]:
     """Return the mean losses on rows left out, and the number of features to use.
 
     The number is doubled until the loss of a row decreases by no more than one standard
     error, the features are as many as the rows, or memory does not allow more.
     """
-    if not are_in_memory(X):
-        raise ValueError(
-            "n_components='auto' leaves out rows in memory, got "
-            f"{type(X).__name__}; fit a sample of the rows, and then all with its "
-            "n_components_."
-        )
-    check_consistent_length(X, y, sample_weight if np.ndim(sample_weight) else None)
     n = X.shape[0] if hasattr(X, "shape") else len(X)
-    n_left_out = min(int(_SHARE_LEFT_OUT * n), _MAX_LEFT_OUT)
-    if n_left_out < 2:
-        raise ValueError(
-            f"n_components='auto' needs at least {int(2 / _SHARE_LEFT_OUT)} rows, got "
-            f"{n}; pass a number, or None for the exact kernel."
-        )
-    classes = np.unique(y, return_counts=True)[1] if is_classifier(model) else [1]
-    from sklearn.model_selection import train_test_split  # takes a second to import
-
-    numbers = train_test_split(
-        np.arange(n),
-        test_size=n_left_out,
-        random_state=0,
-        stratify=y if 2 <= min(classes) and len(classes) <= n_left_out else None,
-    )
-
-    weights = np.ones(n) if sample_weight is None else sample_weight
-    if np.ndim(weights) == 0:
-        weights = np.full(n, weights)
-    train, test = numbers
-    X_train, y_train, w_train = (safe_indexing(each, train) for each in (X, y, weights))
-    X_test, y_test, w_test = (safe_indexing(each, test) for each in (X, y, weights))
-    if sample_weight is None:
-        w_train = None
-    share = np.asarray(w_test, float) / np.sum(w_test)
+    X = X.tocsr() if sp.issparse(X) else X
+    weight = np.ones(n)
+    if sample_weight is not None:
+        weight *= _host(sample_weight)
+    if classes := is_classifier(model):
+        weight *= compute_sample_weight(getattr(model, "class_weight", None), _host(y))
+    train, test = _split(np.flatnonzero(weight), _host(y) if classes else None)
+    # What has an entry per row, such as groups.
+    of_rows = {"X": X, "y": y, "sample_weight": sample_weight, **options}
+    fitted_rows = {
+        name: safe_indexing(values, train) if _length(values) == n else values
+        for name, values in of_rows.items()
+    }
+    X_test, y_test = safe_indexing(X, test), safe_indexing(y, test)
+    share = weight[test] / weight[test].sum()
     errors: dict[int, float] = {}
     best: Any = None
     n_components = chosen = _FIRST
     while best is None or n_components <= n:
         fitted = clone(model).set_params(n_components=n_components)
         try:
-            fitted.fit(X_train, y_train, w_train)
+            fitted.fit(**fitted_rows)
         except MemoryLimitError:
-            if best is None:
-                raise
             break
         losses = _losses(fitted, X_test, y_test)
         errors[n_components] = float(share @ losses)
@@ -114,14 +114,54 @@ def _component_errors(
     return errors, chosen
 
 
+def _split(numbers: np.ndarray, labels: np.ndarray | None) -> tuple[Any, Any]:
+    """Return the numbers of rows to fit and of those left out, of all classes."""
+    from sklearn.model_selection import train_test_split  # not for predictions
+
+    n_left_out = min(int(_SHARE_LEFT_OUT * len(numbers)), _MAX_LEFT_OUT)
+    if n_left_out < 2:
+        raise ValueError(
+            f"n_components='auto' needs at least {int(2 / _SHARE_LEFT_OUT)} rows, got "
+            f"{len(numbers)}; pass a number, or None for the exact kernel."
+        )
+    strata = None
+    if labels is not None:
+        _, codes, counts = np.unique(
+            labels[numbers], return_inverse=True, return_counts=True
+        )
+        if counts.min() > 1 and len(counts) <= n_left_out:
+            strata = codes
+    return train_test_split(
+        numbers, test_size=n_left_out, random_state=0, stratify=strata
+    )
+
+
+def _length(values: Any) -> int:
+    if hasattr(values, "shape"):
+        return values.shape[0] if values.shape else 0
+    return len(values) if hasattr(values, "__len__") else 0
+
+
+def _host(values: Any) -> np.ndarray:
+    """Return targets or weights, (n,) or (n, k), as an array of the host."""
+    if is_tensor(values):
+        values = values.detach().double().cpu().numpy()
+    values = np.asarray(values)
+    if values.dtype.kind in "OT":  # labels of one type
+        values = values.astype(object).astype(str)
+    return values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
+
+
 def _losses(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Return the losses of rows: errors, squares, or those of quantiles."""
-    predictions, y = np.asarray(model.predict(X)), np.asarray(y)
+    """Return the losses of rows: errors, squares, or those of the model."""
+    predictions, y = _host(model.predict(X)), _host(y)
     if is_classifier(model):
         return (predictions != y).astype(float)
     n = len(y)
-    if (quantiles := getattr(model, "quantiles", None)) is None:
-        return ((predictions - y) ** 2).reshape(n, -1).mean(axis=1)
-    rest = y[:, None] - predictions.reshape(n, -1)
-    quantiles = np.asarray(quantiles)
-    return np.maximum(quantiles * rest, (quantiles - 1) * rest).mean(axis=1)
+    rest = y.reshape(n, -1) - predictions.reshape(n, -1)
+    if (quantiles := getattr(model, "quantiles", None)) is not None:
+        quantiles = np.asarray(quantiles)
+        return np.maximum(quantiles * rest, (quantiles - 1) * rest).mean(axis=1)
+    if (epsilon := getattr(model, "epsilon", None)) is not None:
+        return np.maximum(abs(rest) - epsilon, 0.0).mean(axis=1)
+    return (rest**2).mean(axis=1)

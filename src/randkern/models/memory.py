@@ -215,7 +215,7 @@ def iterating_bytes(
         basis = D * rank * itemsize
         sample = 2 * 8 * n_samples**2 + n_samples * min(KERNEL_TILE, D) * itemsize
     else:  # the factor of landmarks is multiplied with itself
-        basis, sample = 8 * D**2, 8 * D**2
+        basis, sample = 8 * D**2, 2 * 8 * D**2
     vectors = 8 * 12 * D * rows.n_targets
     held = basis + plan.stored_bytes(itemsize) + max(sample, vectors)
     at_once = block_rows_within(plan, like, (limit - held) // 2)

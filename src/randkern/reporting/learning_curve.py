@@ -115,7 +115,8 @@ def scores_by_rows(
     largest = min(len(y), MAX_LOGISTIC_ROWS if is_logistic else _MAX_RIDGE_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     if is_logistic:
-        fit = clone(member.fit).set_params(n_components=None)
+        fit = getattr(member.fit, "estimator", member.fit)  # of cells
+        fit = clone(fit).set_params(n_components=None)
     else:
         make = KernelRidgeClassifier if classes else KernelRidgeRegressor
         fit = make(member.kernel, member.alpha, n_components=None, fit_intercept=True)
