@@ -147,7 +147,7 @@ def _host(values: Any) -> np.ndarray:
     if is_tensor(values):
         values = values.detach().double().cpu().numpy()
     values = np.asarray(values)
-    if values.dtype.kind in "OT":  # labels of one type
+    if values.dtype.kind in ("O", "T"):  # labels of one type
         values = values.astype(object).astype(str)
     return values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
 
