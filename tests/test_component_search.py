@@ -155,3 +155,14 @@ def test_a_later_fit_forgets_what_was_found(rng):
     )
     model.set_params(n_components="auto", features="nystrom").fit(X, X[:, 0])
     assert model.n_components_ == model.coef_.size == 60
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_not_from_another_number(clusters):
+    X, y = clusters
+    model = rk.KernelRidgeClassifier(
+        n_components="auto", solver="pcg", warm_start=True, random_state=0
+    ).fit(X, y)
+    found = model.n_components_
+    assert found > 1000
+    assert model.fit(X, y).n_components_ == found

@@ -53,13 +53,17 @@ def finds_components(fit: Fit) -> Fit:
                 "n_components='auto' fits parts of the rows, got a list of splits of "
                 "all rows as cv; pass a splitter or a number of folds."
             )
-        model.n_components = _FIRST
+
+        def fit_with(n_components: int) -> None:
+            forget(model, "coef_")  # no warm start from weights of another number
+            model.n_components = n_components
+            fit(model, X, y, sample_weight, **options)
+
         try:
-            fit(model, X, y, sample_weight, **options)  # checks everything
+            fit_with(_FIRST)  # checks everything
             errors, chosen = _component_errors(model, X, y, sample_weight, options)
             if chosen != _FIRST:
-                model.n_components = chosen
-                fit(model, X, y, sample_weight, **options)
+                fit_with(chosen)
         finally:
             model.n_components = "auto"
         model.n_components_ = model.plan_.n_components

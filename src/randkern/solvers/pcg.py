@@ -361,7 +361,8 @@ class PCG(IterativeSolver):
         Maximum number of iterations.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the
-        size of A, from 64 (or a quarter of it) to 600. 0 uses none.
+        size of A, from 64 (or a quarter of it) to 600. 0 uses none. With
+        landmarks any other number is ignored: their factor makes the preconditioner.
     validation_fraction : float or None
         Share of the rows that a model holds out for early stopping: when their error
         has not decreased for `patience` iterations, the last weights whose error is
