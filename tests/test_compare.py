@@ -586,7 +586,8 @@ def test_peak_memory_sees_what_was_freed(method, monkeypatch):
     if method == "ru_maxrss":  # since the process started: an upper bound
         assert measured.peak_bytes >= measured.before_bytes > 0
     else:
-        assert measured.peak_bytes - measured.before_bytes > 0.9 * 2**27
+        # Not all of the block: the system may take other pages back meanwhile.
+        assert measured.peak_bytes - measured.before_bytes > 2**26
 
 
 def test_peak_memory_forgets_the_block_before():
@@ -596,7 +597,7 @@ def test_peak_memory_forgets_the_block_before():
         np.ones(2**24).sum()
     with Measurement() as small:
         pass
-    assert small.peak_bytes < large.peak_bytes - 0.9 * 2**27
+    assert small.peak_bytes < large.peak_bytes - 2**26
 
 
 def test_records_are_plain_mappings(results):

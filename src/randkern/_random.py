@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -69,5 +70,6 @@ def root_stream(random_state: Any) -> Stream:
                 f"random_state must be a non-negative integer, got {random_state}."
             )
         random_state = int(random_state)
-    state = np.random.SeedSequence(random_state).generate_state(1, np.uint64)
+    entropy = randbits(128) if random_state is None else random_state
+    state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return Stream(int(state[0]))
