@@ -10,7 +10,7 @@ other rows, so that errors of small tables mean something. Methods are those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,11 @@ from scipy.special import expit
 from ..contenders import known_names
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, grid
-from .tables import METHODS, TableExperiment, fit_rows
+from ..runner import Case, Recorder, grid
+from .tables import METHODS, SKIPPED_BY, figure, fit_rows, notes, ranks_of, tables
+
+#: The script; what it shows is what ``bench tables`` does.
+__all__ = ["SKIPPED_BY", "Options", "figure", "notes", "run", "tables"]
 
 # Drawn columns by name, and the signal, of n rows.
 Drawn = tuple[dict[str, np.ndarray], np.ndarray]
@@ -322,40 +325,31 @@ class Options(CommonOptions):
     tables: int = option(2, "Tables of each family, kind and size.", quick=1)
 
 
-class Families(TableExperiment):
-    """Tables of each family, each fitted by each method."""
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit each method to tables of each family, in processes that draw them."""
+    known_names("method", options.methods, METHODS)
+    known_names("family", options.families, FAMILIES)
 
-    name = "families"
-    title = "Error, log loss and coverage on generated families of tables."
-    command = "bench"
-    Options = Options
-
-    def prepare(self) -> list[dict[str, Any]]:
-        known_names("method", self.options.methods, METHODS)
-        known_names("family", self.options.families, FAMILIES)
-        return [
-            {"name": name, "description": (family.__doc__ or "").partition("\n")[0]}
-            for name, family in FAMILIES.items()
-            if name in self.options.families
-        ]
-
-    def cases(self) -> Iterator[Case]:
-        options = self.options
-        methods = [m for m in METHODS if m in options.methods]
-        for case in grid(
-            family=options.families,
-            size=options.sizes,
-            kind=options.kinds,
-            fold=range(options.tables),
-            method=methods,
-        ):
-            yield case | {"table": f"{case['family']} {case['size']}"}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process, which draws the table."""
+    def measure(case: Case) -> dict[str, Any]:
         contender = METHODS[case["method"]]
         contender.check()
         n, d = map(int, case["size"].split("x"))
-        drawn = {"n": n, "d": d, "seed": self.options.seed + case["fold"]}
-        request = self.options.arguments() | case | drawn
+        drawn = {"n": n, "d": d, "seed": options.seed + case["fold"]}
+        request = options.arguments() | case | drawn
         return {"label": contender.label, **in_fresh_process(fit_generated, request)}
+
+    cases = grid(
+        family=options.families,
+        size=options.sizes,
+        kind=options.kinds,
+        fold=range(options.tables),
+        method=[m for m in METHODS if m in options.methods],
+    )
+    named = (c | {"table": f"{c['family']} {c['size']}"} for c in cases)
+    recorder.measure(named, measure)
+    described = [
+        {"name": name, "description": (family.__doc__ or "").partition("\n")[0]}
+        for name, family in FAMILIES.items()
+        if name in options.families
+    ]
+    return {"dataset": described, "ranks": ranks_of(recorder)}

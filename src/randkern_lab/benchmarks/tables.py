@@ -29,9 +29,9 @@ from ..contenders import Contender, known_names, nonempty_records
 from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Experiment, grid
+from ..runner import Case, Recorder, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import TextTable, of, pivot
+from ..tables import of, pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -421,104 +421,90 @@ class Options(CommonOptions):
     rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
 
 
-class TableExperiment(Experiment):
-    """Methods on tables: what is listed and drawn, and their mean ranks."""
+SKIPPED_BY = ("method", "table")
 
-    skipped_by = ("method", "table")
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the mean ranks of the methods that fitted all tables."""
-        records = nonempty_records(results)
-        ranks = {
-            f"{kind}, {measure}": mean_ranks(records, kind, measure)
-            for kind, measure in (
-                ("regression", "test_error"),
-                ("classification", "test_error"),
-                ("classification", "log_loss"),
-            )
-        }
-        return {"ranks": {name: result for name, result in ranks.items() if result}}
+def ranks_of(recorder: Recorder) -> dict[str, Any]:
+    """Return the mean ranks of the methods that fitted all tables."""
+    records = nonempty_records(recorder)
+    ranks = {
+        f"{kind}, {measure}": mean_ranks(records, kind, measure)
+        for kind, measure in (
+            ("regression", "test_error"),
+            ("classification", "test_error"),
+            ("classification", "log_loss"),
+        )
+    }
+    return {name: result for name, result in ranks.items() if result}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        for kind, measure, form, title in _MEASURES:
-            own = _having(results, measure)
-            yield from pivot(
-                results,
-                of(own, kind=kind) if kind else own,
-                title,
-                "table",
-                "method",
-                f"{{{measure}:{form}}}",
-                {name: style.label for name, style in METHODS.items()},
-            )
-        yield from pivot(
-            results,
-            _ranked(results),
-            "Mean ranks (and on how many tables {first} has no larger error)",
-            "method",
-            "ranking",
-            _rank,
-            label=str,
+
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit each method to each table, in processes that read them."""
+    known_names("method", options.methods, METHODS)
+    paths = table_paths(options.folder)
+
+    def requested(name: str, fold: int) -> dict[str, Any]:
+        asked = options.arguments()
+        return {**asked, "table": name, "path": paths[name], "fold": fold}
+
+    described, unknown = {}, set(options.drop)
+    for name in paths:
+        X, y, _ = read_table({**requested(name, 0), "drop": ()})
+        unknown.difference_update(X)
+        n_columns = len([column for column in X if column not in options.drop])
+        own = {"name": name, "kind": kind_of(y), "n": len(X), "n_columns": n_columns}
+        described[name] = own
+    if unknown:
+        raise ValueError(
+            f"no table has a column named {' or '.join(sorted(unknown))}; --drop takes "
+            "names of columns, separated by commas."
         )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        return dot_plot(results["records"])
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return which ranks may be equal."""
-        equal = [
-            f"{name}: {result['n_tables']} tables; ranks that differ by less than "
-            f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
-            for name, result in results["ranks"].items()
-        ]
-        return [*super().notes(results), *equal]
-
-
-class Tables(TableExperiment):
-    """Tables, each fitted by each method."""
-
-    name = "tables"
-    title = "Error and log loss on tables against seconds, beside trees."
-    command = "bench"
-    Options = Options
-
-    def prepare(self) -> list[dict[str, Any]]:
-        known_names("method", self.options.methods, METHODS)
-        self.paths = table_paths(self.options.folder)
-        self.kinds: dict[str, str] = {}
-        result = []
-        unknown = set(self.options.drop)
-        for name in self.paths:
-            X, y, _ = read_table({**self._request(name, 0), "drop": ()})
-            unknown.difference_update(X)
-            features = [column for column in X if column not in self.options.drop]
-            self.kinds[name] = kind = kind_of(y)
-            described = {"name": name, "kind": kind, "n": len(X)}
-            result.append({**described, "n_columns": len(features)})
-        if unknown:
-            raise ValueError(
-                f"no table has a column named {' or '.join(sorted(unknown))}; --drop "
-                "takes names of columns, separated by commas."
-            )
-        return result
-
-    def cases(self) -> Iterator[Case]:
-        methods = [m for m in METHODS if m in self.options.methods]
-        folds = range(self.options.folds)
-        for case in grid(table=self.paths, fold=folds, method=methods):
-            yield case | {"kind": self.kinds[case["table"]]}
-
-    def _request(self, name: str, fold: int) -> dict[str, Any]:
-        asked = self.options.arguments()
-        return {**asked, "table": name, "path": self.paths[name], "fold": fold}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process, which reads the table."""
+    def measure(case: Case) -> dict[str, Any]:
         contender = METHODS[case["method"]]
         contender.check()
-        request = self._request(case["table"], case["fold"]) | case
+        request = requested(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
+
+    methods = [m for m in METHODS if m in options.methods]
+    cases = grid(table=paths, fold=range(options.folds), method=methods)
+    named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
+    recorder.measure(named, measure)
+    return {"dataset": list(described.values()), "ranks": ranks_of(recorder)}
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    for kind, measure, form, title in _MEASURES:
+        own = _having(results, measure)
+        yield from pivot(
+            results,
+            of(own, kind=kind) if kind else own,
+            title,
+            "table",
+            "method",
+            f"{{{measure}:{form}}}",
+            {name: style.label for name, style in METHODS.items()},
+        )
+    yield from pivot(
+        results,
+        _ranked(results),
+        "Mean ranks (and on how many tables {first} has no larger error)",
+        "method",
+        "ranking",
+        _rank,
+        label=str,
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    return dot_plot(results["records"])
+
+
+def notes(results: Mapping[str, Any]) -> list[str]:
+    """Return which ranks may be equal."""
+    equal = [
+        f"{name}: {result['n_tables']} tables; ranks that differ by less than "
+        f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
+        for name, result in results["ranks"].items()
+    ]
+    return equal

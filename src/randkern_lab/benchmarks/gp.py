@@ -15,6 +15,7 @@ from 64 rows before it is timed.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,8 @@ from ..contenders import Contender, known_names, versions_of
 from ..figures import add_legend, curves, panels
 from ..options import DataOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, listing, of, sentences, text
+from ..runner import Case, Recorder, SkippedCase, grid
+from ..tables import listing, of, sentences, text
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -158,29 +159,21 @@ def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-class GaussianProcesses(Experiment):
-    """Gaussian processes on data sets of numbers."""
+SKIPPED_BY = ("method", "dataset")
 
-    name = "gp"
-    title = (
-        "Error, density and seconds of Gaussian processes, beside GPyTorch and xGPR."
-    )
-    command = "bench"
-    Options = Options
-    skipped_by = ("method", "dataset")
 
-    def prepare(self) -> None:
-        """Write the data sets to files for the processes."""
-        options = self.options
-        self.methods = known_names("method", options.methods, METHODS)
-        if options.tables and options.data_dir is None:
-            raise ValueError("--tables are files of --data-dir, which is not given")
-        self.described, self.folders = {}, {}
-        sets = self._generated() if options.data_dir is None else self._tables()
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Learn processes on data sets of numbers, each in a process of its own."""
+    methods = known_names("method", options.methods, METHODS)
+    if options.tables and options.data_dir is None:
+        raise ValueError("--tables are files of --data-dir, which is not given")
+    described, folders = {}, {}
+    with ExitStack() as stack:
+        sets = generated(options) if options.data_dir is None else tables_in(options)
         for name, rows, noise in sets:
             rows, scale = _standardised(rows)
-            self.folders[name] = self.resources.enter_context(saved(rows))
-            self.described[name] = {
+            folders[name] = stack.enter_context(saved(rows))
+            described[name] = {
                 "name": name,
                 "n_train": len(rows.X),
                 "n_test": len(rows.X_test),
@@ -188,126 +181,114 @@ class GaussianProcesses(Experiment):
                 "noise_rmse": None if noise is None else noise / scale,
             }
 
-    def _generated(self) -> Iterator[tuple[str, Rows, float | None]]:
-        """Yield diabetes, and Friedman's first function, with the noise's deviation."""
-        from sklearn.datasets import make_friedman1
+        def measure(case: Case) -> dict[str, Any]:
+            """Run a method in its own process, which reads the rows it uses."""
+            method, data = case["method"], described[case["dataset"]]
+            METHODS[method].check()
+            used, size = data["n_train"], options.n_components
+            if method in _EXACT:
+                if options.data_dir is not None and used > options.exact_rows:
+                    raise SkippedCase(f"an exact process of {used:,} rows")
+                used, size = min(used, options.exact_rows), None
+            elif method == "svgp":
+                size = min(options.inducing or size, used)
+            named = {"n_train": used, "n_components": size}
+            request = {"folder": folders[case["dataset"]], **case, **named}
+            request |= {"budget": options.budget, "n_features": data["n_features"]}
+            result = in_fresh_process(learn, request)
+            return {"label": METHODS[method].label, **named, **result}
 
-        n, d, seed = self.options.n, self.options.columns, self.options.seed
-        data = prepare(load_dataset("diabetes"), random_state=seed)
-        yield (
-            "diabetes",
-            Rows(data.X_train, data.y_train, data.X_test, data.y_test),
-            None,
-        )
-        total = n + min(n, _TEST_ROWS)
-        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
-        yield "friedman", Rows(X[:n], y[:n], X[n:], y[n:]), 1.0
+        seeds = range(options.seed, options.seed + options.seeds)
+        recorder.measure(grid(dataset=described, method=methods, seed=seeds), measure)
+    return {
+        "datasets": list(described.values()),
+        "versions": versions_of(("torch", "gpytorch", "xGPR")),
+        "arguments": {"n_features": options.columns},
+    }
 
-    def _tables(self) -> Iterator[tuple[str, Rows, None]]:
-        """Yield the tables of the folder with numeric targets."""
-        options = self.options
-        paths = table_paths(options.data_dir)
-        for name in known_names("table", options.tables or tuple(paths), paths):
-            request = {"table": name, "path": paths[name], "target": options.target}
-            request |= {"drop": (), "fold": 0, "rows": None, "seed": 0}
-            X, y, test = read_table(request)
-            if kind_of(y) == "regression":
-                y, encoder = y.astype(float), randkern.TabularEncoder()
-                train, held_out = (
-                    encoder.fit_transform(X[~test]),
-                    encoder.transform(X[test]),
-                )
-                yield name, Rows(train, y[~test], held_out, y[test]), None
 
-    def cases(self) -> Iterator[Case]:
-        first = self.options.seed
-        seeds = range(first, first + self.options.seeds)
-        yield from grid(dataset=self.described, method=self.methods, seed=seeds)
+def generated(options: Options) -> Iterator[tuple[str, Rows, float | None]]:
+    """Yield diabetes, and Friedman's first function, with the noise's deviation."""
+    from sklearn.datasets import make_friedman1
 
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the method in its own process, which reads the rows it uses."""
-        method, options = case["method"], self.options
-        METHODS[method].check()
-        described = self.described[case["dataset"]]
-        used, size = described["n_train"], options.n_components
-        if method in _EXACT:
-            if options.data_dir is not None and used > options.exact_rows:
-                raise SkippedCase(f"an exact process of {used:,} rows")
-            used, size = min(used, options.exact_rows), None
-        elif method == "svgp":
-            size = min(options.inducing or size, used)
-        named = {"n_train": used, "n_components": size}
-        request = {"folder": self.folders[case["dataset"]], **case, **named}
-        request |= {"budget": options.budget, "n_features": described["n_features"]}
-        result = in_fresh_process(learn, request)
-        return {"label": METHODS[method].label, **named, **result}
+    n, d, seed = options.n, options.columns, options.seed
+    data = prepare(load_dataset("diabetes"), random_state=seed)
+    yield "diabetes", Rows(data.X_train, data.y_train, data.X_test, data.y_test), None
+    total = n + min(n, _TEST_ROWS)
+    X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+    yield "friedman", Rows(X[:n], y[:n], X[n:], y[n:]), 1.0
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the descriptions of data sets, and the peers' versions."""
-        versions = versions_of(("torch", "gpytorch", "xGPR"))
-        return {
-            "datasets": list(self.described.values()),
-            "versions": results["versions"] | versions,
-            "arguments": results["arguments"] | {"n_features": self.options.columns},
-        }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _described(results),
-            "Gaussian processes, standardised targets",
-            "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
-            "seconds | CPU s | peak",
-            "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
-            "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
-            "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
-            "{peak_memory_bytes:megabytes}",
-            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
-            "targets within intervals; steps of Adam, * where the budget of "
-            "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
-            "those of all processors; peak of the whole process",
-        )
+def tables_in(options: Options) -> Iterator[tuple[str, Rows, None]]:
+    """Yield the tables of the folder with numeric targets."""
+    paths = table_paths(options.data_dir)
+    for name in known_names("table", options.tables or tuple(paths), paths):
+        request = {"table": name, "path": paths[name], "target": options.target}
+        request |= {"drop": (), "fold": 0, "rows": None, "seed": 0}
+        X, y, test = read_table(request)
+        if kind_of(y) == "regression":
+            y, encoder = y.astype(float), randkern.TabularEncoder()
+            train, held_out = (
+                encoder.fit_transform(X[~test]),
+                encoder.transform(X[test]),
+            )
+            yield name, Rows(train, y[~test], held_out, y[test]), None
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and densities against seconds, for each data set."""
-        described = list(_described(results))
-        sets = list(dict.fromkeys(r["dataset"] for r in described))
-        figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
-        for i, name in enumerate(sets):
-            own = of(described, dataset=name)
-            data = own[0]["data"]
-            for place, y, label in (
-                (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
-                (axes[2 * i + 1], "nlpd", "negative log density"),
-            ):
-                curves(
-                    place,
-                    own,
-                    "seconds",
-                    y,
-                    METHODS,
-                    title=f"{data['name']}, {data['n_train']:,} rows",
-                    xlabel="seconds to learn and predict",
-                    ylabel=label,
-                    log="x",
-                    ticks=None,
-                )
-            if data["noise_rmse"] is not None:
-                level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
-                axes[2 * i].axhline(level, label="noise alone", **look)
-        add_legend(figure)
-        return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the error due to noise alone, and the skipped methods."""
-        noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
-        message = "{name}: the true function would have RMSE {noise_rmse:.4f}"
-        yield from sentences(noisy, message)
-        yield from super().notes(results)
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _described(results),
+        "Gaussian processes, standardised targets",
+        "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
+        "seconds | CPU s | peak",
+        "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
+        "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
+        "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
+        "{peak_memory_bytes:megabytes}",
+        "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
+        "targets within intervals; steps of Adam, * where the budget of "
+        "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
+        "those of all processors; peak of the whole process",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors and densities against seconds, for each data set."""
+    described = list(_described(results))
+    sets = list(dict.fromkeys(r["dataset"] for r in described))
+    figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
+    for i, name in enumerate(sets):
+        own = of(described, dataset=name)
+        data = own[0]["data"]
+        for place, y, label in (
+            (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
+            (axes[2 * i + 1], "nlpd", "negative log density"),
+        ):
+            curves(
+                place,
+                own,
+                "seconds",
+                y,
+                METHODS,
+                title=f"{data['name']}, {data['n_train']:,} rows",
+                xlabel="seconds to learn and predict",
+                ylabel=label,
+                log="x",
+                ticks=None,
+            )
+        if data["noise_rmse"] is not None:
+            level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
+            axes[2 * i].axhline(level, label="noise alone", **look)
+    add_legend(figure)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """Return the error due to noise alone, and the skipped methods."""
+    noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
+    message = "{name}: the true function would have RMSE {noise_rmse:.4f}"
+    yield from sentences(noisy, message)
 
 
 def _standardised(rows: Rows) -> tuple[Rows, float]:
