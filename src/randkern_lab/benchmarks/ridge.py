@@ -416,9 +416,3 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
             for cost in _COSTS
         }
     return slopes
-
-
-def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the entries of the comparison, and those of the scaling."""
-    scaled = [entry for entry in entries if "axis" in entry]
-    return [entry for entry in entries if "axis" not in entry], scaled

@@ -49,7 +49,7 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-_GRID = 241
+_GRID = np.linspace(-3, 3, 241)[:, None]  # on which posteriors are compared
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
 _ASYMPTOTIC = 100

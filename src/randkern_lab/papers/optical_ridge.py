@@ -613,11 +613,6 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
         yield "simulated device"
 
 
-def _case(curve: str, size: int | None, seed: int) -> Case:
-    named = {"curve": curve, "kernel": CURVES[curve].kernel, "n_components": size}
-    return {**named, "seed": seed}
-
-
 def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield how far errors are from the published ones on the same data."""
     for named, own in groups(list(_compared(results)), "curve"):
