@@ -15,13 +15,20 @@ D = √n, n/4, n/2 and n, three draws each, for a support vector machine (hinge 
 logistic regression, both Lipschitz, compared to the kernels on the same rows: D
 proportional to n is the theorem's regime, √n is less. A feature matrix has at most
 ``--entries``, by default 16 million, so that n ends at 4,000 for D = n and at 50,000
-for D = √n; 100 million entries allow n = 10,000.
+for D = √n; 100 million entries allow n = 10,000. These are shares of wrong labels, at
+penalties chosen by validation.
+
+``risk`` is what the theorem bounds. For a loss of Lipschitz constant 1, q draws of a
+norm-efficient scheme, any f* of norm at most M and the penalty λ = √2/(M√n), bound (8)
+is E L(f) ≤ L(f*) + M(√(8/n) + √(1/q)), over rows and draws. Here f* is the hinge
+machine with the kernel on all ``--n`` rows, at the C chosen by validation, and M its
+norm; f are machines on features of n rows at that λ, which is C = M/√(8n). Losses are
+means over the test rows and the classes, which have a machine each, and M is the
+largest of their norms. Two columns are one draw: q = D/2.
 
 Deviations.
 
-- What is measured are shares of wrong labels, at penalties chosen by validation: the
-  excess risk that the theorem bounds, by norms and Lipschitz constants, is not
-  computed.
+- f* has seen the rows that f is fitted to, and more; losses are those of test rows.
 - Square loss is not Lipschitz: ridge is included for comparison. Its fits are the
   library's default, direct below 3,000 columns (for ten classes) and for more columns
   than rows. Otherwise, as for D = n and the exact kernel at n = 4,000, conjugate
@@ -97,7 +104,7 @@ _REGIMES: Mapping[str | None, tuple[str, str, str, Any]] = {
     None: ("exact", "black", "X", "-"),
 }
 LOSSES = ("ridge", "svc", "logistic")
-MEASURES = ("features", "growth")
+MEASURES = ("features", "growth", "risk")
 _ALPHAS = np.logspace(-5, 2, 15)
 _CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # ascending, until the error rises
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's scale
@@ -132,7 +139,7 @@ class Options(DataOptions):
         least=_MIN_ROWS,
     )
     seeds: int = option(3, "Draws of the features of the growth.", quick=1)
-    measures: tuple[str, ...] = option(MEASURES, "Of features, growth.")
+    measures: tuple[str, ...] = option(MEASURES, "Of features, growth, risk.")
     grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.")
     losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.")
     entries: int = option(16_000_000, "Most entries of a feature matrix of the growth.")
@@ -149,12 +156,13 @@ class _Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """Images and kernels, and the factors of these on the images, made on first use."""
+    """Images and kernels; factors of these, and machines, are made on first use."""
 
     options: Options
     images: Images
     kernels: dict[str, Any]
     factors: dict[str, _Drawn]
+    machines: dict[str, tuple[float, float]]  # hinge losses of kernels, and norms
 
     def draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
         """Return features of training and test rows, or the kernel's own for None."""
@@ -210,6 +218,28 @@ class Work:
                 chosen, least = C, error
         return chosen, least
 
+    def risk(self, case: Case) -> Iterator[Case]:
+        """Measure the excess hinge loss of features, beside bound (8) of Theorem 5."""
+        curve, size, n = case["curve"], case["n_components"], case["n_train"]
+        if curve not in self.machines:
+            exact, y = self.factor(curve), self.images.y_train[: self.options.n]
+            C, _ = self.choose("svc", exact.Z)
+            machine = _model("svc", C, exact.Z).fit(exact.Z, y)
+            loss = _hinge_loss(machine, exact.Z_test, self.images.y_test)
+            self.machines[curve] = loss, 1 / float(machine.margin_.min())
+        least, norm = self.machines[curve]
+        C = norm / (8 * n) ** 0.5
+        for seed in range(self.options.seed, self.options.seed + self.options.seeds):
+            drawn = self.draw(curve, size, n, seed)
+            model = _model("svc", C, drawn.Z).fit(drawn.Z, self.images.y_train[:n])
+            loss = _hinge_loss(model, drawn.Z_test, self.images.y_test)
+            yield {
+                "seed": seed,
+                **{"loss": "hinge", "alpha": 1 / C, "at_edge": [], "norm": norm},
+                **{"risk": loss, "kernel_risk": least, "excess": loss - least},
+                "bound": norm * ((8 / n) ** 0.5 + (2 / size) ** 0.5),
+            }
+
     def measure(self, case: Case) -> Iterator[Case]:
         """Choose penalties with the first draw, then fit and score every draw."""
         size, n = case["n_components"], case["n_train"]
@@ -254,7 +284,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         curve: randkern.Compositional(build_skeleton(curve, images.shape))
         for curve in ("linear", "shallow", "deep")
     }
-    work = Work(options, images, kernels, {})
+    work = Work(options, images, kernels, {}, {})
     recorder.say("choosing the lengthscale")
     own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
     errors = {}
@@ -268,7 +298,8 @@ def run(options: Options, recorder: Recorder) -> Case:
         work.draw(curve, _COMPILED, options.n, options.seed)
     cases = _cases(options, images.name, len(images.X_train))
     records = recorder.measure(cases, work.measure)
-    data, growth = images.name, growing({"records": records})
+    recorder.measure(_risk_cases(options, images), work.risk)
+    data, growth = images.name, of_measure({"records": records}, "growth")
     described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
     return {
         "dataset": {"name": data, "sets": {data: described}},
@@ -303,6 +334,16 @@ def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
             yield case("growth", curve, None, n) | {"ratio": None}
 
 
+def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
+    """Yield features of at most ``--n`` rows."""
+    grown = sorted({min(n, options.n, len(images.X_train)) for n in options.growth})
+    for n, curve in product(grown if "risk" in options.measures else (), options.grown):
+        for ratio, of_rows in RATIOS.items():
+            named = {"measure": "risk", "data": images.name, "curve": curve}
+            size = max(2, 2 * round(of_rows(n) / 2))  # two columns a draw
+            yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
+
+
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
@@ -314,7 +355,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        growing(results),
+        of_measure(results, "growth"),
         "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
         "n_train",
         "{curve}, {regime}",
@@ -333,16 +374,26 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         corner="loss, skeleton",
         label=lambda loss, curve: f"{loss}, {curve}",
     )
+    yield from pivot(
+        results,
+        of_measure(results, "risk"),
+        "{data}: excess hinge loss of features over the kernel's machine / bound (8)",
+        "n_train",
+        "{curve}, {regime}",
+        "{excess:.3f} / {bound:.2f}",
+    )
 
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return ridge against D, and errors against n for each loss and skeleton."""
-    growth = growing(results)
+    growth = of_measure(results, "growth")
     losses = list(dict.fromkeys(r["loss"] for r in growth))
     skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
     features = of(results["records"], measure="features")
-    n = bool(features) + len(losses) * len(skeletons)
-    figure, axes = panels(n, bool(features) + len(losses), (3.8, 3.6))
+    risk = of_measure(results, "risk")
+    n = bool(features) + len(losses) * len(skeletons) + bool(risk)
+    columns = bool(features) + len(losses) or 1
+    figure, axes = panels(n, columns, (3.8, 3.6))
     places = iter(axes)
     if features:
         title, place = f"{features[0]['data']}: ridge", next(places)
@@ -369,9 +420,34 @@ def figure(results: Mapping[str, Any]) -> Any:
             title=f"{skeleton}, {loss}: D as a function of n",
             bars="spread",
         )
-    last = axes[-1].get_legend_handles_labels()
-    figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
+    if growth:
+        last = axes[n - bool(risk) - 1].get_legend_handles_labels()
+        figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
+    if risk:
+        _draw_risk(axes[-1], of(risk, ratio="1"))
     return figure
+
+
+def _draw_risk(axes: Any, risk: list[Case]) -> None:
+    """Draw the excess risk and its bound against n."""
+    curves(
+        axes,
+        [
+            {**r, "kind": kind, "value": r[kind]}
+            for r, kind in product(risk, ("excess", "bound"))
+        ],
+        "n_train",
+        "value",
+        {
+            (name, kind): Style(f"{name}, {kind}", CURVES[name].colour, *look)
+            for name in GROWING
+            for kind, look in (("excess", ("o",)), ("bound", ("", DASHED)))
+        },
+        ("curve", "kind"),
+        title="hinge loss, D = n: bound (8)",
+        ylabel="excess risk",
+    )
+    axes.legend(frameon=False, fontsize=8)
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
@@ -411,10 +487,17 @@ def _chosen(loss: str, penalty: float, error: float) -> Case:
     }
 
 
-def growing(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of the growth, with their regime."""
-    records = of(results["records"], measure="growth")
+def of_measure(results: Mapping[str, Any], measure: str) -> list[Case]:
+    """Return the records of growth or risk, with their regime."""
+    records = of(results["records"], measure=measure)
     return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
+
+
+def _hinge_loss(machine: Any, Z: Matrix, y: Any) -> float:
+    """Return the mean hinge loss over rows and classes."""
+    signs = 2.0 * (y[:, None] == machine.classes_) - 1
+    margins = signs * machine.decision_function(Z)
+    return float(np.maximum(0, 1 - margins).mean())
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:
