@@ -410,55 +410,44 @@ def _cases(options: Options) -> Iterator[Case]:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
-    yield from pivot(
-        results,
-        results["records"],
-        "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
-        "n_components",
-        "curve",
-        "{test_error:.2p}",
-        headings=tuple(CURVES),
-    )
-    yield from pivot(
-        results,
-        _compared(results),
-        "test error in %, ours / published on Fashion-MNIST",
-        "n_components",
-        "curve",
-        "{ours:.2p} / {published:.2p}",
-        headings=tuple(CURVES),
-    )
-    yield from pivot(
-        results,
-        _compared(results),
-        "seconds of projection, ours / published (GPUs, and the device)",
-        "n_components",
-        "curve",
-        "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
-        headings=tuple(CURVES),
-    )
-    yield from pivot(
-        results,
-        _compared(results),
-        "seconds of regression, ours / published (GPUs)",
-        "n_components",
-        "curve",
-        "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
-        headings=tuple(CURVES),
-    )
-    yield from pivot(
-        results,
-        [
-            row
-            for row in _from(10_000, _compared(results))
-            if row["published_fit_seconds"] is not None
-        ],
-        "seconds of features and fit, ours (of training rows) / published",
-        "n_components",
-        "curve",
-        "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
-        headings=_THREE,
-    )
+    compared = list(_compared(results))
+    totals = [r for r in _from(10_000, compared) if r["published_fit_seconds"]]
+    for records, title, cell, shown in (
+        (
+            results["records"],
+            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
+            "{test_error:.2p}",
+            CURVES,
+        ),
+        (
+            compared,
+            "test error in %, ours / published on Fashion-MNIST",
+            "{ours:.2p} / {published:.2p}",
+            CURVES,
+        ),
+        (
+            compared,
+            "seconds of projection, ours / published (GPUs, and the device)",
+            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
+            CURVES,
+        ),
+        (
+            compared,
+            "seconds of regression, ours / published (GPUs)",
+            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
+            CURVES,
+        ),
+        (
+            totals,
+            "seconds of features and fit, ours (of training rows) / published",
+            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
+            _THREE,
+        ),
+    ):
+        headings = tuple(shown)
+        yield from pivot(
+            results, records, title, "n_components", "curve", cell, headings
+        )
     yield from listing(
         results,
         results["dataset"].get("threshold_errors", ()),
