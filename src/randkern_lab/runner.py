@@ -155,7 +155,7 @@ def run(
     command = command_line(script, options)
     key = f"{command}, {code_version()}" if journal else ""
     recorder = Recorder(progress, journal, key)
-    results = {
+    results: dict[str, Any] = {
         "command": "reproduce" if group == "reproduce" else f"bench {name}",
         **({"experiment": name} if group == "reproduce" else {}),
         "arguments": public_arguments(options),

@@ -98,7 +98,8 @@ _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Time the feature maps of each kernel in turn, beside the machine's bounds."""
-    projections, limit = known_projections(options.projections), _limit(options)
+    projections = known_projections(options.projections)
+    limit = _limit(options.memory_limit)
     recorder.say("bounds of the machine")
     bounds = roofline(options.n, options.d, options.n_components)
     families = known_names("family", options.families, FAMILIES)

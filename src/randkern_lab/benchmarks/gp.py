@@ -185,6 +185,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             """Run a method in its own process, which reads the rows it uses."""
             method, data = case["method"], described[case["dataset"]]
             METHODS[method].check()
+            size: int | None
             used, size = data["n_train"], options.n_components
             if method in _EXACT:
                 if options.data_dir is not None and used > options.exact_rows:
@@ -223,8 +224,8 @@ def tables_in(options: Options) -> Iterator[tuple[str, Rows, None]]:
     """Yield the tables of the folder with numeric targets."""
     paths = table_paths(options.data_dir)
     for name in known_names("table", options.tables or tuple(paths), paths):
-        request = {"table": name, "path": paths[name], "target": options.target}
-        request |= {"drop": (), "fold": 0, "rows": None, "seed": 0}
+        named = {"table": name, "path": paths[name], "target": options.target}
+        request = {**named, "drop": (), "fold": 0, "rows": None, "seed": 0}
         X, y, test = read_table(request)
         if kind_of(y) == "regression":
             y, encoder = y.astype(float), randkern.TabularEncoder()

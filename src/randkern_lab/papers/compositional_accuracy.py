@@ -47,7 +47,7 @@ from ..figures import (
 )
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder, grid
+from ..runner import Case, Recorder
 from ..tables import (
     columns,
     fitted_powers,
@@ -148,8 +148,8 @@ def run(options: Options, recorder: Recorder) -> Case:
             if size in gain_sizes and method in compared:
                 n = max(n, options.gain_seeds)
             seeds = range(options.seed, options.seed + n)
-            named = {"kernel": [kernel], "method": [method], "n_components": [size]}
-            yield from grid(**named, seed=seeds)
+            named = {"kernel": kernel, "method": method, "n_components": size}
+            yield from ({**named, "seed": seed} for seed in seeds)
 
     def measure(case: Case) -> Case:
         """Return errors off the diagonal, and the times of drawing and evaluating."""

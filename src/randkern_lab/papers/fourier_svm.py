@@ -197,7 +197,7 @@ def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
     for name, task in soft.items():
         for n, method in product(task.sizes, METHODS):
             size = None if method == "SVC" else options.components
-            named = {"measure": "rows", "dataset": name, "method": method}
+            named: Case = {"measure": "rows", "dataset": name, "method": method}
             yield named | {"n_train": n, "n_components": size}
     draws: list[Any] = [
         *product(sorted(options.n_components), FOURIER, range(options.repeats)),

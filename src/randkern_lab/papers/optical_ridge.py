@@ -358,8 +358,8 @@ def run(options: Options, recorder: Recorder) -> Case:
     kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
     settings = optical_settings(images, kernels, seed=options.seed, quick=options.quick)
     with ExitStack() as stack:
-        rows = (X.astype(np.float32) for X in (images.X_train, images.X_test))
-        work = Work(options, images, *rows, settings, stack)
+        X, X_test = (X.astype(np.float32) for X in (images.X_train, images.X_test))
+        work = Work(options, images, X, X_test, settings, stack)
         work.compile()
         records = recorder.measure(_cases(options), work.measure)
     described = [r.pop("described") for r in records if "described" in r]
