@@ -384,17 +384,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     UserWarning,
                 )
                 return np.full(len(column), np.nan)
-            objects = objects_of(column)
-            if all(
-                value is None or isinstance(value, (bool, np.bool_))
-                for value in objects
-            ):
-                # In pandas, booleans with missing values and empty columns are objects.
-                return np.array(
-                    [np.nan if value is None else value for value in objects]
-                )
             # A file that is read again has texts where the rows of the fit had dates.
-            days = _days_of_dates(name, objects)
+            days = _days_of_dates(name, objects_of(column))
             if days is not None:
                 return days
             raise ValueError(
