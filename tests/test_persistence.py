@@ -651,11 +651,11 @@ def test_functions_and_other_types_are_not_created(module, name, saved, path):
 def test_types_of_another_version_are_named(saved, path):
     def change(name, member):
         return (
-            member.replace(b"KernelRidge", b"OlderRidge") if ".json" in name else member
+            member.replace(b"Gaussian", b"OlderKernel") if ".json" in name else member
         )
 
     path.write_bytes(rewritten(saved, change))
-    with pytest.raises(ModelFileError, match="OlderRidge.* has no such types"):
+    with pytest.raises(ModelFileError, match="OlderKernel.* has no such types"):
         rk.load(path)
 
 

@@ -21,6 +21,7 @@ from randkern._sklearn import (
 )
 from randkern._tables import (
     check_column_order,
+    count_missing,
     days_of,
     is_numeric,
     is_table,
@@ -370,14 +371,14 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         name = self._name(j)
         if is_time(column):
             return days_of(column)
-        if j in self._times and is_numeric(column):
+        has_values = j in self._times and count_missing(column) < len(column)
+        if has_values and is_numeric(column):
             raise ValueError(
                 f"column {name!r} held dates when the encoder was fitted, but holds "
                 "numbers now; convert it."
             )
         if not is_numeric(column):
-            # Models of earlier versions do not know which columns were empty.
-            if j in getattr(self, "_empty", ()):
+            if j in self._empty:
                 warn(
                     f"column {name!r} was empty when the encoder was fitted, and is "
                     "ignored",
