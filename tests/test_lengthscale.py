@@ -234,7 +234,7 @@ def test_resolve_checks_its_rows():
     with pytest.raises(ValueError, match="3 entries, but .* reads 5 columns"):
         rk.Gaussian([1.0, 2.0, 3.0]).resolve(X)
     with pytest.raises(UnresolvedKernelError):
-        rk.Gaussian("scale").diag(X)
+        rk.Gaussian("scale")(X)
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.floats(-200, 200), st.integers(0, 99))

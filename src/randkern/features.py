@@ -28,7 +28,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data.sharded import lazily, sampled_dask
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
-from randkern.kernels.draw import fit_plan, resolve_kernel
+from randkern.kernels.draw import fit_plan
 from randkern.landmarks import landmark_plan
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
@@ -49,7 +49,7 @@ class _FeatureTransformer(
     plan_: Plan
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",  # resolve_kernel says what to pass
+        "kernel": "no_validation",  # checked_kernel says what to pass
         "n_components": [
             Interval(Integral, 1, MAX_COMPONENTS, closed="both"),
             "array-like",
@@ -70,13 +70,8 @@ class _FeatureTransformer(
             X = validate_rows(self, X, reset=True)
             sample_weight = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
-        self.kernel_ = resolve_kernel(
-            self._kernel_or_default,
-            X,
-            sample_weight,
-            stream,
-            names,
-            self.table_encoder_,
+        self.kernel_ = self._kernel_or_default._resolve(
+            X, sample_weight, stream, names, self.table_encoder_
         )
         self.plan_ = self._plan(X, sample_weight, stream.child("features"))
         return self

@@ -23,7 +23,7 @@ from randkern._validation import (
 from randkern.backend.blas import one_thread_if_short
 from randkern.kernels import Kernel
 from randkern.kernels.base import mean_diagonals
-from randkern.kernels.draw import resolve_kernel
+from randkern.kernels.default import checked_kernel
 from randkern.kernels.factor_draws import allot
 
 __all__ = ["effective_dimension", "hoeffding_n_components", "suggest_n_components"]
@@ -271,7 +271,7 @@ def _sampled(
     names = column_names(X)
     X, _, encoder = check_kernel_rows(X)
     stream = root_stream(random_state)
-    kernel = resolve_kernel(kernel, X, None, stream, names, encoder)
+    kernel = checked_kernel(kernel)._resolve(X, None, stream, names, encoder)
     if X.shape[0] > max_rows:
         generator = stream.child("rows").generator()
         sampled = np.sort(generator.choice(X.shape[0], max_rows, replace=False))

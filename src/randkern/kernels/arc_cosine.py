@@ -47,8 +47,7 @@ class ArcCosine(Leaf):
         self.order = order
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
             raise ValueError(f"order must be 0, 1 or 2, got {self.order!r}.")
 

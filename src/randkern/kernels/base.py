@@ -134,10 +134,12 @@ def mean_diagonals(
     terms: list[Term], X: Rows, sample_weight: np.ndarray | None
 ) -> np.ndarray:
     """Return the (weighted) mean of k(x, x) over the rows of X, one per term."""
-    diagonals = [term.diag(X) for term in terms]
-    for diagonal in diagonals:
+    means = []
+    for term in terms:
+        diagonal = term.diag(X)
         check_finite_diagonal(diagonal, X.dtype)
-    return np.array([ops_of(d).average(d, sample_weight) for d in diagonals])
+        means.append(ops_of(diagonal).average(diagonal, sample_weight))
+    return np.array(means)
 
 
 def _is_usual(value: Any, default: Any) -> bool:
@@ -332,43 +334,48 @@ class Kernel(BaseEstimator, ABC):
         self, X: Rows, Y: Rows, *, tensors: bool
     ) -> tuple[Kernel, Rows, Rows | None]:
         """Return the kernel with numbered columns that fit the checked rows."""
-        kernel = self._bind(column_names(X))
+        kernel = self
+        if (names := column_names(X)) is not None:
+            kernel = clone(self)
+            for leaf in kernel.leaves():
+                leaf._number_columns(names)
         X, Y, encoder = check_kernel_rows(X, Y, tensors=tensors)
         kernel._check(X.shape[1], encoder)
         return kernel, X, Y
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
-        """Raise unless the kernel has numbers that fit `n_features` columns."""
+        """Raise if parameters are wrong, or do not fit `n_features` columns."""
         for part in self._parts():
             part._check(n_features, encoder)
-
-    def _bind(self, names: list[str] | None) -> Kernel:
-        """Return the kernel with column names replaced by their positions."""
-        if not any(leaf._named_columns() for leaf in self.leaves()):
-            return self
-        bound = clone(self)
-        for leaf in bound.leaves():
-            leaf._number_columns(names)
-        return bound
 
     def _resolve(
         self,
         X: Rows,
         sample_weight: np.ndarray | None,
         stream: Stream,
-        names: list[str] | None = None,
+        names: Sequence[str] | None = None,
         encoder: TableEncoder | None = None,
     ) -> Kernel:
-        """Return the resolved kernel for checked rows."""
+        """Return the resolved kernel for checked rows.
+
+        `names` are those of the columns, `encoder` that of the categories of a table.
+        """
         if sample_weight is not None and (sample_weight == 0).any():
             weighted = ops_of(X).flatnonzero(sample_weight)
             X, sample_weight = X[weighted], sample_weight[weighted]
-        resolved = clone(self._bind(names))
-        for index, leaf in enumerate(resolved.leaves()):
-            leaf._check_columns(X.shape[1])
-            own = stream.child("resolve", index)
-            leaf._resolve_leaf(X, sample_weight, own, names)
-        resolved._check(X.shape[1], encoder)
+        resolved = clone(self)
+        leaves = resolved.leaves()
+        if names is not None:
+            names = list(names)
+            for leaf in leaves:
+                leaf._number_columns(names)
+        d = X.shape[1]
+        resolved._check(d, encoder)
+        for index, leaf in enumerate(leaves):
+            own_names = [names[j] if names else str(j) for j in leaf._selected(d)]
+            own_stream = stream.child("resolve", index)
+            own_rows = leaf._select(X)
+            leaf._resolve_leaf(own_rows, sample_weight, own_stream, own_names)
         return resolved
 
     def __add__(self, other: Any) -> Kernel:
@@ -613,9 +620,16 @@ class Leaf(Kernel):
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
         return ops_of(X).float64_ones(X.shape[0], X)
 
+    def inverse_scale(self, width: int) -> Any:
+        """Return the factor of the columns, or of each, before they are projected."""
+        return 1.0
+
     def inputs(self, n_features: int) -> InputMap:
-        """Return how rows reach the random projection: unscaled by default."""
-        return self._input_map(n_features)
+        """Return how rows reach the random projection."""
+        columns = None if self.columns is None else self._selected(n_features)
+        width = n_features if columns is None else len(columns)
+        bias = math.sqrt(self.bias)
+        return InputMap(width, columns, self.inverse_scale(width), bias)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
         """Return the random projection of one factor of independent draws."""
@@ -624,17 +638,6 @@ class Leaf(Kernel):
     def projection_like(self, projection: Projection) -> Projection:
         """Adapt a projection drawn for other parameters of this kernel to its own."""
         return projection
-
-    def factors(
-        self, n_features: int, n_draws: int, draws: FactorDraws
-    ) -> tuple[Factor, ...]:
-        """Return the factors of independent draws."""
-        inputs = self.inputs(n_features)
-        nonlinearity = self.nonlinearity
-        return tuple(
-            Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
-            for _ in range(self.n_factors)
-        )
 
     def exact_width(self, n_features: int) -> int | None:
         """Return the number of features at which they are exact, None if never."""
@@ -693,49 +696,42 @@ class Leaf(Kernel):
                 yield self, name, value
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
-        self._check_leaf(n_features)
+        width = len(self._selected(n_features))
+        check_positive("bias", self.bias, zero=True)
+        if width == 0 and self.bias == 0:
+            raise ValueError(
+                f"{self} selects no columns; use columns=None for all of them."
+            )
+        for name in self.positive:
+            check_positive(name, getattr(self, name))
+        self._check_leaf(width)
         if encoder is not None:
             encoder.check_numbers(self._columns_of_numbers(n_features), self)
             self._check_categories(n_features, encoder)
 
+    def _check_leaf(self, width: int) -> None:
+        """Raise if parameters are wrong for this number of columns."""
+
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
-        """Replace everything that depends on data by numbers (in a fresh copy)."""
+        """Replace everything that depends on data by numbers (in a fresh copy).
 
-    def _check_leaf(self, n_features: int) -> None:
-        self._check_columns(n_features)
-        check_positive("bias", self.bias, zero=True)
-        for name in self.positive:
-            check_positive(name, getattr(self, name))
+        `X` has the columns that the kernel reads, with these names.
+        """
 
-    def _named_columns(self) -> list[str]:
-        """Return the names among `columns`."""
+    def _number_columns(self, names: list[str]) -> None:
+        """Replace names among `columns` by their positions."""
         columns = [self.columns] if isinstance(self.columns, str) else self.columns
         if not isinstance(columns, (list, tuple, np.ndarray)):
-            return []
-        return [column for column in columns if isinstance(column, str)]
-
-    def _number_columns(self, names: list[str] | None) -> None:
-        """Replace names among `columns` by their positions."""
-        if not (named := self._named_columns()):
             return
-        if names is None:
-            raise ValueError(
-                f"{self} selects columns by name, but the input has no column names; "
-                "pass a dataframe, or select columns by number."
-            )
+        named = [column for column in columns if isinstance(column, str)]
         if missing := [column for column in named if column not in names]:
             raise ValueError(
                 f"{self} reads the column {missing[0]!r}, but the columns of the input "
                 f"are {names}."
             )
-        columns = [self.columns] if isinstance(self.columns, str) else self.columns
-        self.columns = [names.index(c) if isinstance(c, str) else c for c in columns]
-
-    def _check_columns(self, n_features: int) -> None:
-        if self.columns is not None and len(self._selected(n_features)) == 0:
-            raise ValueError(
-                f"{self} selects no columns; use columns=None for all of them."
-            )
+        if named:
+            numbers = [names.index(c) if isinstance(c, str) else c for c in columns]
+            self.columns = numbers
 
     def _selected(self, n_features: int) -> tuple[int, ...]:
         """Return the positions of the columns that this kernel reads."""
@@ -744,6 +740,11 @@ class Leaf(Kernel):
         if isinstance(self.columns, slice):
             return tuple(range(n_features))[self.columns]
         columns = np.atleast_1d(np.asarray(self.columns))
+        if columns.dtype.kind == "U":
+            raise ValueError(
+                f"{self} selects columns by name, but the input has no column names; "
+                "pass a dataframe, or select columns by number."
+            )
         if columns.dtype == bool and columns.shape == (n_features,):
             columns = np.flatnonzero(columns)
         if columns.ndim != 1 or (columns.size and columns.dtype.kind not in "iu"):
@@ -769,11 +770,6 @@ class Leaf(Kernel):
         if self.columns is None:
             return X
         return X[:, list(self._selected(X.shape[1]))]
-
-    def _input_map(self, n_features: int, inverse_scale: Any = 1.0) -> InputMap:
-        columns = None if self.columns is None else self._selected(n_features)
-        width = n_features if columns is None else len(columns)
-        return InputMap(width, columns, inverse_scale, math.sqrt(self.bias))
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         X = self._select(X)

@@ -124,13 +124,11 @@ class Compositional(Leaf):
         return recipe.build(n_columns)
 
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
-        self.skeleton = self._skeleton(len(self._selected(X.shape[1])))
+        self.skeleton = self._skeleton(X.shape[1])
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        n_columns = len(self._selected(n_features))
-        skeleton = self._skeleton(n_columns)
-        skeleton.check_width(n_columns)
+    def _check_leaf(self, width: int) -> None:
+        skeleton = self._skeleton(width)
+        skeleton.check_width(width)
         check_choice("constant", self.constant, ("analytic", "sampled"))
         if self.deduplicate not in ("auto", True, False):
             raise ValueError(

@@ -63,9 +63,8 @@ class Coregionalization(Leaf):
         self.variances = variances
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        if (width := len(self._selected(n_features))) != 1:
+    def _check_leaf(self, width: int) -> None:
+        if width != 1:
             raise ValueError(
                 f"Coregionalization reads a single column, the number of the output, "
                 f"got {width} columns; select it with columns=[...]."
@@ -102,7 +101,7 @@ class Coregionalization(Leaf):
 
     def inputs(self, n_features: int) -> InputMap:
         outputs = np.arange(float(len(self._factor)))
-        return replace(self._input_map(n_features), categories=(outputs,))
+        return replace(super().inputs(n_features), categories=(outputs,))
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
         L = self._factor

@@ -12,9 +12,16 @@ from randkern.kernels.base import Kernel
 from randkern.kernels.stationary import Gaussian
 
 
-def default_kernel() -> Gaussian:
-    """Return the kernel for ``kernel=None``, unless an estimator overrides it."""
-    return Gaussian(lengthscale="scale")
+def checked_kernel(kernel: Any) -> Kernel:
+    """Return a kernel, for None ``Gaussian(lengthscale="scale")``."""
+    if kernel is None:
+        return Gaussian(lengthscale="scale")
+    if not isinstance(kernel, Kernel):
+        raise ValueError(
+            f"kernel must be a kernel object or None, got {kernel!r}; use for "
+            "instance randkern.Gaussian(lengthscale='scale')."
+        )
+    return kernel
 
 
 class TakesKernel(BaseEstimator):
@@ -29,12 +36,14 @@ class TakesKernel(BaseEstimator):
 
     def _default_kernel(self) -> Kernel:
         """Return the kernel for None."""
-        return default_kernel()
+        return Gaussian(lengthscale="scale")
 
     @property
     def _kernel_or_default(self) -> Kernel:
         """The kernel, or its default."""
-        return self._default_kernel() if self.kernel is None else self.kernel
+        if self.kernel is None:
+            return self._default_kernel()
+        return checked_kernel(self.kernel)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the kernel as ``kernel__<name>``.

@@ -57,18 +57,15 @@ class Linear(Leaf):
         self.columns = columns
         self.center = center
 
-    def _check_columns(self, n_features: int) -> None:
-        if self.bias == 0:
-            super()._check_columns(n_features)
-        width = super()._input_map(n_features).n_columns
+    def _check_leaf(self, width: int) -> None:
         if self.center is not None and np.shape(self.center) != (width,):
             raise ValueError(
                 f"center must have one number for each of the {width} columns of the "
                 f"kernel, got shape {np.shape(self.center)}."
             )
 
-    def _input_map(self, n_features: int, inverse_scale: Any = 1.0) -> InputMap:
-        inputs = super()._input_map(n_features, inverse_scale)
+    def inputs(self, n_features: int) -> InputMap:
+        inputs = super().inputs(n_features)
         if self.center is None:
             return inputs
         return replace(inputs, center=np.asarray(self.center, dtype=float))
@@ -159,12 +156,11 @@ class Categorical(Leaf):
 
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
-            X = densify(self._select(X))
+            X = densify(X)
             unique = ops_of(X).unique
             self.categories = tuple(unique(X[:, j]) for j in range(X.shape[1]))
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         if isinstance(self.categories, str):
             if self.categories != "auto":
                 raise ValueError(
@@ -172,7 +168,6 @@ class Categorical(Leaf):
                     f"{self.categories!r}."
                 )
             return
-        width = len(self._selected(n_features))
         columns = self.categories if isinstance(self.categories, (list, tuple)) else ()
         arrays = [np.asarray(values) for values in columns]
         if len(arrays) != width or not all(
@@ -207,7 +202,7 @@ class Categorical(Leaf):
 
     def inputs(self, n_features: int) -> InputMap:
         categories = self._sorted_categories()
-        return replace(self._input_map(n_features), categories=categories)
+        return replace(super().inputs(n_features), categories=categories)
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
         # E[e^{2πi ω 2(x − y)/n}] is 1 where n divides 2(x − y), else 0.

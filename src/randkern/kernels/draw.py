@@ -9,36 +9,11 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._tables import TableEncoder
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Kernel, Term, mean_diagonals
-from randkern.kernels.default import default_kernel
 from randkern.kernels.factor_draws import FactorDraws, Fourier, allot
 from randkern.plan import Factor, Group, Plan
-
-
-def resolve_kernel(
-    kernel: Kernel | None,
-    X: Rows,
-    sample_weight: np.ndarray | None,
-    stream: Stream,
-    names: Any = None,
-    encoder: TableEncoder | None = None,
-) -> Kernel:
-    """Return the kernel with everything that depends on data replaced by numbers.
-
-    None is ``Gaussian(lengthscale="scale")``. `names` are the column names, `encoder`
-    is the encoder of the categories of a table.
-    """
-    kernel = default_kernel() if kernel is None else kernel
-    if not isinstance(kernel, Kernel):
-        raise ValueError(
-            f"kernel must be a kernel object or None, got {kernel!r}; use for "
-            "instance randkern.Gaussian(lengthscale='scale')."
-        )
-    names = None if names is None else list(names)
-    return kernel._resolve(X, sample_weight, stream, names, encoder)
 
 
 def fit_plan(
@@ -116,8 +91,13 @@ def _term_groups(
         return [Group((factor,), start, stop, weight, "amplitude")]
 
     def factors(n_draws: int) -> tuple[Factor, ...]:
-        parts = (leaf.factors(n_features, n_draws, draws) for leaf in term.leaves)
-        return tuple(factor for part in parts for factor in part)
+        drawn = []
+        for leaf in term.leaves:
+            inputs = leaf.inputs(n_features)
+            for _ in range(leaf.n_factors):
+                projection = leaf.projection(draws, n_draws, inputs.width)
+                drawn.append(Factor(projection, leaf.nonlinearity, inputs))
+        return tuple(drawn)
 
     if term.has_phase:
         n_draws = (width + 1) // 2 if fourier == "pair" else width

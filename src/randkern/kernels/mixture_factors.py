@@ -11,7 +11,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Slopes
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
 from randkern.kernels.stationary import Gaussian
-from randkern.projections import Distribution, InputMap, Repeated
+from randkern.projections import Distribution, Repeated
 
 
 class _Part(Leaf):
@@ -52,8 +52,8 @@ class Wave(_Part):
         self.columns = mixture.columns
         self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
 
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, self.frequency)
+    def inverse_scale(self, width: int) -> np.ndarray:
+        return self.frequency
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
         signed = draws.needs_signs()

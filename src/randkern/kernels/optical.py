@@ -66,9 +66,8 @@ class Optical(Leaf):
         return Modulus(float(self.degree))
 
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
-        self._check_leaf(X.shape[1])  # no norms with a negative bias
         ops = ops_of(X)
-        largest = ops.largest_or_zero(ops.unit_rows(self._select(X), self.bias)[1])
+        largest = ops.largest_or_zero(ops.unit_rows(X, self.bias)[1])
         if 0 < largest < math.sqrt(float(ops.xp.finfo(X.dtype).smallest_normal)):
             raise ValueError(
                 f"rows of X have norms of up to {largest:.3g}, the squares of which "

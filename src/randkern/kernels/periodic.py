@@ -12,7 +12,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Polar
-from randkern.projections import Distribution, InputMap, Stored
+from randkern.projections import Distribution, Stored
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,8 +86,8 @@ class Periodic(Leaf):
         self.lengthscale = lengthscale
         self.columns = columns
 
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 2 * np.pi / float(self.period))
+    def inverse_scale(self, width: int) -> float:
+        return 2 * np.pi / float(self.period)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Harmonics:
         if self.lengthscale < 1e-4:  # long tables, and Bessel functions that overflow

@@ -77,8 +77,7 @@ class Polynomial(Leaf):
         self.bias = bias
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         check_count("degree", self.degree)
 
     @property

@@ -76,12 +76,11 @@ class Softmax(Leaf):
         self.features = features
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         check_choice("features", self.features, ("hyperbolic", "positive"))
 
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0 / float(self.scale))
+    def inverse_scale(self, width: int) -> float:
+        return 1.0 / float(self.scale)
 
     @property
     def can_center(self) -> bool:

@@ -72,8 +72,8 @@ class Spectral(Stationary):
         self.lengthscale = lengthscale
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
+        super()._check_leaf(width)
         for name, optional in (("sampler", False), ("value", True)):
             function = getattr(self, name)
             if not (callable(function) or (optional and function is None)):

@@ -62,10 +62,8 @@ class SpectralMixture(Leaf):
             for q, weight in enumerate(self.weights)
         ]
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         n_mixtures = np.size(self.weights)
-        width = len(self._selected(n_features))
         if not n_mixtures:
             raise ValueError(
                 "weights is empty; a mixture needs at least one component."

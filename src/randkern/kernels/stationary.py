@@ -17,12 +17,10 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Array, Rows, check_choice, check_positive, densify
 from randkern.backend.namespace import ops_of
+from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, column_slopes
-from randkern.kernels.hyperparameters import (
-    RULES,
-    check_inverse,
-    check_lengthscale,
+from randkern.kernels.lengthscales import (
     median_distance,
     standard_deviation,
     warn_of_scales,
@@ -30,7 +28,6 @@ from randkern.kernels.hyperparameters import (
 from randkern.projections import (
     CauchyDistribution,
     Distribution,
-    InputMap,
     LaplaceDistribution,
     Mixing,
     NormalDistribution,
@@ -39,6 +36,8 @@ from randkern.projections import (
 
 # Above this, powers of ν overflow, and the kernel equals that of ν = inf to rounding.
 _LARGEST_NU = 1e50
+# What a lengthscale may be taken from data by.
+_RULES = ("scale", "median")
 
 
 class Stationary(Leaf):
@@ -53,37 +52,59 @@ class Stationary(Leaf):
         self.columns = columns
 
     def _lengthscale(self, width: int) -> float | np.ndarray:
-        return check_lengthscale(self.lengthscale, width, self)
+        """Return ℓ as a positive float or a vector of `width` of them."""
+        value = self.lengthscale
+        if isinstance(value, str) and value in _RULES:
+            raise UnresolvedKernelError(
+                f"{self} takes its lengthscale from data: call "
+                "kernel.resolve(X) first (models do it in fit)."
+            )
+        try:
+            array = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            array = np.array(np.nan)
+        is_positive = np.all((array > 0) & (array < np.inf))
+        if not is_positive or array.ndim > 1 or np.asarray(value).dtype == bool:
+            raise ValueError(
+                "lengthscale must be a positive finite number, a vector of them, or "
+                f"one of {list(_RULES)}, got {value!r}."
+            )
+        if array.ndim == 0:
+            return float(array)
+        if array.shape != (width,):
+            raise ValueError(
+                f"lengthscale has {array.size} entries, but {self} reads {width} "
+                "columns; pass one entry per column, or a single number."
+            )
+        return array
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
         check_choice("metric", self.metric, ("euclidean", "cityblock"))
-        self._lengthscale(len(self._selected(n_features)))
+        if not (isinstance(self.lengthscale, str) and self.lengthscale in _RULES):
+            self._lengthscale(width)
 
     def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
-        if self.lengthscale is None:
-            raise ValueError(
-                f"lengthscale of {self} must be a positive number, a vector of them, "
-                f"or one of {list(RULES)}, got None."
-            )
-        selected = self._selected(X.shape[1])
-        X = self._select(X)
         if isinstance(self.lengthscale, str):
-            warn_of_scales(X, [str(names[j] if names else j) for j in selected])
-            if self.lengthscale == "scale":
+            warn_of_scales(X, names)
+            if self.lengthscale == "median":
+                self.lengthscale = median_distance(X, weight, stream, self.metric)
+            else:
                 deviation = standard_deviation(X, weight)
                 # ℓ² = d·Var/2, or d·std, the size of a typical L1 distance.
                 d = X.shape[1]
                 factor = math.sqrt(d / 2) if self.metric == "euclidean" else float(d)
                 self.lengthscale = deviation * factor or 1.0
-            elif self.lengthscale == "median":
-                self.lengthscale = median_distance(X, weight, stream, self.metric)
-        if not isinstance(self.lengthscale, str):
-            check_inverse(self._lengthscale(X.shape[1]), X)
+        dtype = np.dtype(f"f{X.dtype.itemsize}")
+        smallest = float(np.min(self.lengthscale))
+        if smallest * float(np.finfo(dtype).max) < 1:
+            raise ValueError(
+                f"the inverse of the lengthscale {smallest:.3g} overflows {dtype}, as "
+                "the entries of X are too small; scale the input up (for instance with "
+                "sklearn.preprocessing.MaxAbsScaler)."
+            )
 
-    def inputs(self, n_features: int) -> InputMap:
-        width = len(self._selected(n_features))
-        return self._input_map(n_features, 1.0 / self._lengthscale(width))
+    def inverse_scale(self, width: int) -> Any:
+        return 1.0 / self._lengthscale(width)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops = ops_of(X)
@@ -99,7 +120,7 @@ class Stationary(Leaf):
 
     def _inverse_scale(self, X: Rows) -> Any:
         """Return 1/ℓ, a number or a vector on the device of X."""
-        scale = 1.0 / self._lengthscale(X.shape[1])
+        scale = self.inverse_scale(X.shape[1])
         if isinstance(scale, float):
             return scale
         return ops_of(X).float64_like(scale, X)
@@ -302,8 +323,8 @@ class Matern(Stationary):
         self.lengthscale = lengthscale
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
+    def _check_leaf(self, width: int) -> None:
+        super()._check_leaf(width)
         if self.nu != math.inf and check_positive("nu", self.nu) > _LARGEST_NU:
             raise ValueError(
                 f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian kernel), "

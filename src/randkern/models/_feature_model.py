@@ -30,7 +30,7 @@ from randkern.data.training_data import ArrayRows, FitData, TargetReader, Traini
 from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
-from randkern.kernels.draw import fit_plan, resolve_kernel
+from randkern.kernels.draw import fit_plan
 from randkern.kernels.precomputed import is_precomputed, numbered_rows
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
@@ -105,7 +105,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     """A model of the form φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",  # resolve_kernel says what to pass
+        "kernel": "no_validation",  # checked_kernel says what to pass
         "n_components": [
             Interval(Integral, 1, MAX_COMPONENTS, closed="both"),
             "array-like",
@@ -215,8 +215,8 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
                 "Precomputed() needs an exact model, got n_components="
                 f"{self.n_components}; use n_components=None."
             )
-        self.kernel_ = resolve_kernel(
-            kernel, X, sample_weight, stream, names, self.table_encoder_
+        self.kernel_ = kernel._resolve(
+            X, sample_weight, stream, names, self.table_encoder_
         )
         self._draw_features(X, sample_weight, stream)
         if not self._chooses_kernel:

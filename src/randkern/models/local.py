@@ -45,7 +45,6 @@ from randkern.backend.tasks import map_on_threads
 from randkern.data import DeviceBlocks, RowBlocks, row_blocks
 from randkern.kernels import Gaussian, Kernel
 from randkern.kernels.default import kernel_of
-from randkern.kernels.draw import resolve_kernel
 from randkern.models._targets import real_numbers, typed_labels
 from randkern.models.cells import CellTree, are_wide, scaled_rows
 from randkern.models.left_out import copies_of
@@ -172,8 +171,8 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
             self.kernel_ = _kernel_of_scales(numbers, weight)
         else:
             names = getattr(self, "feature_names_in_", None)
-            self.kernel_ = resolve_kernel(
-                kernel, numbers, weight, stream, names, self.table_encoder_
+            self.kernel_ = kernel._resolve(
+                numbers, weight, stream, names, self.table_encoder_
             )
             base.set_params(kernel=self.kernel_)
         self._wide = are_wide(numbers)
