@@ -16,7 +16,6 @@ from .runner import Recorder
 # Of packages that pip does not install by their names alone.
 INSTALLATION = {
     "lightonml": "pip install --no-deps lightonml==1.4.3",
-    "xGPR": "pip install xgpr",
     "falkon": (
         "install PyTorch and a C++ compiler, then pip install --no-build-isolation "
         "git+https://github.com/FalkonML/falkon.git"

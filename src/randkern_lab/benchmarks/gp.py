@@ -5,13 +5,12 @@ function (5 columns matter; noise of variance 1; 5,000 rows held out), or tables
 numeric targets (fold 0, or a fifth of the rows, held out; encoded by
 `TabularEncoder`). The methods are randkern's features and exact process,
 scikit-learn's, GPyTorch's exact process, ``RFFKernel`` (half as many frequencies) and
-SVGP, and xGPR, if installed. Columns and targets are standardised for all. All learn a
-lengthscale per column (xGPR: one for all), the variance and the noise, from the same
-start (xGPR has its own search). GPyTorch is stopped by the density of held-out rows, or
-by a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32,
-`RFFKernel` and the others in float64. Exact processes use only the first of the
-generated rows, and no larger tables. Each method runs in its own process, and learns
-from 64 rows before it is timed.
+SVGP, if installed. Columns and targets are standardised for all. All learn a
+lengthscale per column, the variance and the noise, from the same start. GPyTorch is
+stopped by the density of held-out rows, or by a budget of seconds (see
+:mod:`.gp_peers`), and computes in float32, `RFFKernel` and the others in float64. Exact
+processes use only the first of the generated rows, and no larger tables. Each method
+runs in its own process, and learns from 64 rows before it is timed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +38,6 @@ from .gp_peers import (
     GPyTorchProcess,
     ProcessWithDeviations,
     SparseProcess,
-    XGPRProcess,
     negative_log_density,
 )
 from .rows import Rows, saved, saved_rows, warm_trial
@@ -76,7 +74,6 @@ METHODS: Mapping[str, Contender] = {
         ("gpytorch", "GPyTorch, exact", "red", "D", GPyTorchProcess, "gpytorch"),
         ("rff", "GPyTorch, RFFKernel", "red", "s", FourierProcess, "gpytorch"),
         ("svgp", "GPyTorch, SVGP", "green", "^", SparseProcess, "gpytorch"),
-        ("xgpr", "xGPR", "orange", "P", XGPRProcess, "xGPR"),
     )
 }
 _EXACT = ("exact", "scikit-learn", "gpytorch")
@@ -140,8 +137,8 @@ class Options(DataOptions):
     seeds: int = option(1, "Of draws, from --seed on.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of features, prior, exact, scikit-learn, gpytorch, rff, svgp, xgpr.",
-        quick=("features", "scikit-learn", "rff", "svgp", "xgpr"),
+        "Of features, exact, scikit-learn, gpytorch, rff, svgp.",
+        quick=("features", "scikit-learn", "rff", "svgp"),
     )
 
 
@@ -203,7 +200,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         recorder.measure(grid(dataset=described, method=methods, seed=seeds), measure)
     return {
         "datasets": list(described.values()),
-        "versions": versions_of(("torch", "gpytorch", "xGPR")),
+        "versions": versions_of(("torch", "gpytorch")),
         "arguments": {"n_features": options.columns},
     }
 

@@ -3,8 +3,8 @@
 ``KernelRidgeClassifier`` is compared to scikit-learn's
 ``RidgeClassifier(solver="cholesky")`` on ``RBFSampler`` and ``Nystroem`` (the optical
 kernel: two dense products in NumPy; the polynomial kernel: ``PolynomialCountSketch``),
-to Falkon and to xGPR's discriminant, if installed. All use the same float32 rows,
-kernel, penalty and intercept (Falkon and xGPR have none). Each fit runs in its own
+and to Falkon, if installed. All use the same float32 rows, kernel, penalty and
+intercept (Falkon has none). Each fit runs in its own
 process, so that its peak memory is its own, and fits 64 rows before it is timed;
 contenders take turns, seed after seed.
 
@@ -54,7 +54,6 @@ from .ridge_models import (
     FalkonClassifier,
     RidgeOnFeatures,
     SGDOnFeatures,
-    XGPRClassifier,
     own_ridge,
     peer_bytes,
     ridge_record,
@@ -62,7 +61,7 @@ from .ridge_models import (
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
 SOLVERS = ("pcg", "cholesky", "sgd", "auto")
-LIBRARIES = ("falkon", "xgpr")
+LIBRARIES = ("falkon",)
 _pcg = partial(own_ridge, solver="pcg")
 _cholesky = partial(own_ridge, solver="cholesky")
 _landmarks = partial(_cholesky, features="nystrom")
@@ -89,7 +88,6 @@ METHODS: Mapping[str, Contender] = {
         ("PolynomialCountSketch", "", "red", "v", _DOTS, RidgeOnFeatures),
         ("Nystroem", "", "orange", "P", _LONG, RidgeOnFeatures),
         ("falkon", "Falkon", "black", "X", _LONG, FalkonClassifier, "falkon"),
-        ("xgpr", "xGPR, discriminant", "grey", "*", "--", XGPRClassifier, "xGPR"),
     )
 }
 
@@ -181,9 +179,7 @@ class Options(RowOptions):
     )
     peers: bool = option(True, "Beside the other libraries.")
     nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
-    libraries: tuple[str, ...] = option(
-        LIBRARIES, "Of falkon, xgpr, where they are installed."
-    )
+    libraries: tuple[str, ...] = option(LIBRARIES, "Of falkon, where it is installed.")
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
     comparison: bool = option(True, "Measure all of the above.")

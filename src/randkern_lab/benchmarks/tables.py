@@ -19,9 +19,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import studentized_range
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import SVC, SVR
 
 import randkern as rk
 
@@ -44,9 +42,6 @@ METHODS: Mapping[str, Contender] = {
         ("xgboost", "XGBoost", "pink", "^", "xgboost"),
         ("catboost", "CatBoost", "green", "P", "catboost"),
         ("forest", "random forest", "sky", "X"),
-        ("xrfm", "xRFM", "black", "*", "xrfm"),
-        ("svm", "scikit-learn, SVM", "grey", "o"),
-        ("kernel-ridge", "scikit-learn, kernel ridge", "grey", "v"),
     )
 }
 _TYPES = {".csv", ".csv.gz", ".parquet"}
@@ -55,8 +50,6 @@ _TEST_SHARE = 0.2
 # Numeric targets with more distinct values are regression targets.
 _MAX_CLASSES = 20
 _MIN_PROBABILITY = 1e-15
-# These methods need n × n numbers, so they are skipped beyond.
-_MAX_KERNEL_ROWS = 20_000
 
 
 # -- methods --------------------------------------------------------------------------
@@ -78,8 +71,6 @@ _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
     """Return the unfitted model for n rows with some columns of texts."""
     method, seed = request["method"], request["seed"]
-    if method == "xrfm":
-        return _XRFM(seed, regression)
     if method == "tabular":
         tabular = rk.TabularRegressor if regression else rk.TabularClassifier
         return tabular(request["time_limit"], random_state=seed)
@@ -93,56 +84,12 @@ def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) 
         return (
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
-    if method in ("svm", "kernel-ridge"):
-        if n > _MAX_KERNEL_ROWS:
-            raise ValueError(f"{n} rows are more than {_MAX_KERNEL_ROWS}")
-        if method == "kernel-ridge" and not regression:
-            raise ValueError("scikit-learn's kernel ridge has no classifier")
-        machine = SVR() if regression else SVC()
-        model = machine if method == "svm" else KernelRidge(kernel="rbf")
-        return make_pipeline(rk.TabularEncoder(), model)
     ridge = rk.KernelRidgeRegressorCV if regression else rk.KernelRidgeClassifierCV
     # A learned metric has scaled the columns: a lengthscale of 1.
     kernel = rk.Gaussian(1.0) if method == "metric" else None
     metric = [rk.MetricLearner(random_state=seed)] if method == "metric" else []
     model = ridge(kernel, fit_intercept=True, random_state=seed)
     return make_pipeline(rk.TabularEncoder(), *metric, model)
-
-
-class _XRFM:
-    """xRFM on encoded columns, with a fifth of the rows for validation."""
-
-    def __init__(self, seed: int, regression: bool) -> None:
-        self.seed, self.regression = seed, regression
-
-    def fit(self, X: Any, y: np.ndarray) -> Any:
-        import torch
-        from sklearn.model_selection import train_test_split
-
-        self.encoder = rk.TabularEncoder(dtype="float32").fit(X)
-        self.classes_ = None if self.regression else np.arange(int(y.max()) + 1)
-        target = y[:, None].astype(np.float32) if self.regression else y
-        parts = train_test_split(
-            self.encoder.transform(X), target, test_size=0.2, random_state=self.seed
-        )
-        rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
-        torch.manual_seed(self.seed)
-        metric = "mse" if self.regression else "brier"
-        created = import_module("xrfm").xRFM
-        self.model = created(device=torch.device("cpu"), tuning_metric=metric)
-        self.model.fit(rows, wanted, held, held_wanted)
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        return np.asarray(self.model.predict(self.encoded(X))).ravel()
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.asarray(self.model.predict_proba(self.encoded(X)))
-
-    def encoded(self, X: Any) -> Any:
-        import torch
-
-        return torch.as_tensor(self.encoder.transform(X))
 
 
 def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
@@ -412,8 +359,8 @@ class Options(CommonOptions):
     drop: tuple[str, ...] = option((), "Columns of the tables that are no features.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest, xrfm, "
-        "svm, kernel-ridge; those that are not installed are left out.",
+        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest; those "
+        "that are not installed are left out.",
         quick=("tabular", "ridge", "hgb", "forest"),
     )
     time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)

@@ -459,7 +459,7 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
             yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
         yield (
             f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
-            "Gaussian kernel; penalties by validation, at every D and n"
+            "Gaussian kernel; penalties of features and growth by validation"
         )
     for result in results["growth_slopes"]:
         yield (
