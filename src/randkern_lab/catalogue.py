@@ -26,7 +26,6 @@ BENCHMARKS = (
     "gpu",
     "svm",
     "tables",
-    "families",
     "ways",
     "hypothesis-tests",
     "quantiles",

@@ -371,20 +371,6 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "table")
 
 
-def ranks_of(recorder: Recorder) -> dict[str, Any]:
-    """Return the mean ranks of the methods that fitted all tables."""
-    records = nonempty_records(recorder)
-    ranks = {
-        f"{kind}, {measure}": mean_ranks(records, kind, measure)
-        for kind, measure in (
-            ("regression", "test_error"),
-            ("classification", "test_error"),
-            ("classification", "log_loss"),
-        )
-    }
-    return {name: result for name, result in ranks.items() if result}
-
-
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit each method to each table, in processes that read them."""
     known_names("method", options.methods, METHODS)
@@ -417,7 +403,19 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     cases = grid(table=paths, fold=range(options.folds), method=methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
     recorder.measure(named, measure)
-    return {"dataset": list(described.values()), "ranks": ranks_of(recorder)}
+    records = nonempty_records(recorder)
+    ranks = {
+        f"{kind}, {measure}": mean_ranks(records, kind, measure)
+        for kind, measure in (
+            ("regression", "test_error"),
+            ("classification", "test_error"),
+            ("classification", "log_loss"),
+        )
+    }
+    return {
+        "dataset": list(described.values()),
+        "ranks": {name: result for name, result in ranks.items() if result},
+    }
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
