@@ -75,7 +75,7 @@ def check_quick_form(name, folder):
     assert keys - documented() == set()
     tables = list(script.tables(results))
     assert tables and all(len(table) for table in tables)
-    assert all(isinstance(cell, str) for table in tables for cell in table.stack())
+    assert all(isinstance(cell, str) for t in tables for cell in t.to_numpy().flat)
     assert all(path.is_file() for path in write(script, results, folder))
     assert list(folder.glob("*.png"))
     origin, (group, _) = results["provenance"], names_of(script)
