@@ -189,7 +189,7 @@ def add_legend(figure: Figure, where: str = "below") -> None:
 
 def plain_number(value: float) -> str:
     """Return a number of an axis, without an exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]:
