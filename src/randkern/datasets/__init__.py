@@ -9,9 +9,9 @@ files raise `randkern.exceptions.DataFileError`, which names the file, what was
 expected, what was found, and what to try.
 """
 
+from randkern.data.table_format import TableFormat
 from randkern.datasets.record import Dataset
 from randkern.datasets.registry import DATASET_NAMES, fetch_openml, load_dataset
-from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import read_table
 
 __all__ = [

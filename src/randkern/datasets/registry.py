@@ -14,9 +14,9 @@ from urllib.error import URLError
 import numpy as np
 
 from randkern._extras import import_extra
+from randkern.data.table_format import TableFormat
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
-from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import (
     ENDINGS,
     TABLE_SUFFIXES,
