@@ -139,3 +139,15 @@ def test_labels_that_cannot_be_compared(model, labels, message):
     y = pd.Series(labels * (N // 2), dtype=object)
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
+
+
+def test_booleans_and_empty_columns_of_objects_are_numbers():
+    flags = np.array([True, None, False, True] * (N // 4), dtype=object)
+    table = pd.DataFrame({"a": X[:, 0], "flag": flags, "empty": [None] * N})
+    encoder = rk.TabularEncoder().fit(table)
+    numbers = table.assign(flag=table["flag"].astype(float), empty=np.nan)
+    again = rk.TabularEncoder().fit(numbers)
+    np.testing.assert_array_equal(encoder.transform(table), again.transform(numbers))
+    with pytest.warns(UserWarning, match="'empty' was empty"):
+        filled = encoder.transform(table.assign(empty="3 kg"))
+    np.testing.assert_array_equal(filled, encoder.transform(table))

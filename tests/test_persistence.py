@@ -28,6 +28,8 @@ from _damage import without_checksums
 from randkern import persistence
 from randkern._files import atomic_write
 from randkern.exceptions import ModelFileError, ModelVersionWarning
+from randkern.persistence import archive
+from randkern.persistence.stored_types import NAMES
 from randkern.projections import PROJECTIONS, Projection
 from randkern.solvers import PCG
 
@@ -380,9 +382,9 @@ def test_files_name_public_modules_only(kind, path, data):
 
 
 def test_names_in_files_are_those_of_one_type_each():
-    for name, kind in persistence._TYPES.items():
+    for name, kind in persistence.TYPES.items():
         assert "._" not in name
-        assert persistence._NAMES[f"{kind.__module__}.{kind.__name__}"] == name
+        assert NAMES[f"{kind.__module__}.{kind.__name__}"] == name
         place, _, attribute = name.rpartition(".")
         assert getattr(importlib.import_module(place), attribute) is kind
 
@@ -395,12 +397,12 @@ def test_estimators_load_wherever_their_types_are_defined(path, data, monkeypatc
     ).partial_fit(X, Y)
     elsewhere = types.ModuleType("randkern._elsewhere")
     names = {}
-    for name, kind in persistence._TYPES.items():
+    for name, kind in persistence.TYPES.items():
         setattr(elsewhere, kind.__name__, kind)
         monkeypatch.setattr(kind, "__module__", elsewhere.__name__)
         names[f"{elsewhere.__name__}.{kind.__name__}"] = name
     monkeypatch.setitem(sys.modules, elsewhere.__name__, elsewhere)
-    monkeypatch.setattr(persistence, "_NAMES", names)
+    monkeypatch.setattr(archive, "NAMES", names)
     rk.save(model, path)
     monkeypatch.undo()
     assert not any("elsewhere" in name for name in named_types(path))
@@ -419,7 +421,7 @@ def test_every_type_of_the_library_can_be_stored():
         if isinstance(kind, type)
         and issubclass(kind, BaseEstimator | Projection)
         and kind.__module__.startswith("randkern.")
-        and kind not in persistence._TYPES.values()
+        and kind not in persistence.TYPES.values()
     ]
     assert not missing
 
@@ -537,7 +539,7 @@ def test_a_file_is_damaged_only_if_its_content_is(
     def read(*_, **options):
         raise error
 
-    monkeypatch.setattr(persistence._Reader, "read", read)
+    monkeypatch.setattr(archive.Reader, "read", read)
     with pytest.raises(ModelFileError, match=message):
         rk.load(path)
 
@@ -620,7 +622,7 @@ def test_invalid_descriptions(edit, saved, path):
         ("os", "system"),
         ("builtins", "eval"),
         ("randkern._files", "atomic_write"),
-        ("randkern.persistence", "atomic_write"),
+        ("randkern.persistence.files", "atomic_write"),
         ("randkern.kernels.stationary", "Gaussian"),
         ("randkern.models.ridge", "os"),
         ("randkern.cli", "main"),
@@ -646,6 +648,17 @@ def test_functions_and_other_types_are_not_created(module, name, saved, path):
             rk.load(path)
 
 
+def test_types_of_another_version_are_named(saved, path):
+    def change(name, member):
+        return (
+            member.replace(b"Gaussian", b"OlderKernel") if ".json" in name else member
+        )
+
+    path.write_bytes(rewritten(saved, change))
+    with pytest.raises(ModelFileError, match="OlderKernel.* has no such types"):
+        rk.load(path)
+
+
 def test_without_skops_the_error_names_the_extra(monkeypatch, path):
     """It is needed for objects of other packages alone."""
     forest = make_pipeline(StandardScaler(), RandomForestRegressor())
@@ -666,7 +679,7 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(persistence._Writer, "node", fail)
+    monkeypatch.setattr(archive.Writer, "node", fail)
     with pytest.raises(OSError, match="disk full"):
         rk.save(rk.Gaussian(4.0), path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]

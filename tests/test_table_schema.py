@@ -377,3 +377,31 @@ def test_groups_of_single_rows_warn_and_times_of_texts_raise(tmp_path):
         with_dependent_rows(table, "visit", None)
     with pytest.raises(ValueError, match="--time visit: .* row 0 holds 'v0'"):
         with_dependent_rows(table, None, "visit")
+
+
+def test_a_column_that_was_empty_is_ignored(tmp_path):
+    table = pd.DataFrame({"a": np.arange(20.0), "e": [""] * 20, "y": np.arange(20.0)})
+    table.to_csv(tmp_path / "empty.csv", index=False)
+    schema = load_dataset(tmp_path / "empty.csv", target="y").schema
+    table["e"] = [f"{i} kg" for i in range(20)]
+    table.to_csv(tmp_path / "full.csv", index=False)
+    with pytest.warns(UserWarning, match="'e' was empty when the model was fitted"):
+        again = schema.apply(read_table(tmp_path / "full.csv"))
+    assert again["e"].isna().all()
+
+
+def test_integers_beyond_floats_are_refused_by_their_row(tmp_path):
+    table = pd.DataFrame({"a": ["1", "9" * 400, "3"] * 5, "y": np.arange(15) / 10})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="'a' contains infinity: row 1"):
+        load_dataset(tmp_path / "t.csv", target="y")
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_targets_of_booleans_are_booleans(tmp_path, missing):
+    flags = ["true", "false"] * 10 + ["" if missing else "true"]
+    table = pd.DataFrame({"a": np.arange(21.0), "y": flags})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    y = load_dataset(tmp_path / "t.csv", target="y").y_train
+    assert y.dtype == bool
+    assert len(y) == 21 - missing

@@ -10,19 +10,23 @@ import numpy as np
 
 from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._tables import days_of, is_numeric, is_time, no_numbers, objects_of
+from randkern._tables import is_numeric, is_time, no_numbers, objects_of
 from randkern._warnings import warn
-from randkern.data.columns import is_free_text, n_free_texts, with_known_types
-from randkern.datasets.record import Dataset, Task
-from randkern.datasets.schema import (
-    Kind,
-    TableFormat,
-    TableSchema,
+from randkern.data.columns import (
+    Reading,
     as_texts,
+    categories_of,
     check_format,
+    integer_dtype,
+    n_free_texts,
+    read_column,
+    read_dtype,
     read_texts,
-    warn_of_few_texts,
+    with_known_types,
 )
+from randkern.data.table_format import TableFormat
+from randkern.datasets.record import Dataset, Task
+from randkern.datasets.schema import TableSchema
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -331,76 +335,75 @@ def _target_values(
     unless they are the most.
     """
     name = str(column.name)
-    typed = None if is_time(column) else _typed(column)
-    if typed is None:
+    reading = read_dtype(column)
+    if name in form.categorical:
+        reading = Reading(as_texts(column), "category")
+    elif reading is None or (reading.kind == "category" and name in form.numeric):
+        reading = _target_of_texts(name, column, source, form, task)
+    if reading is None or is_time(column):
         raise DataFileError(
             f"{source}: the target {name!r} is of type {column.dtype}, expected "
             "numbers, text, booleans or categories; to predict a duration or a date, "
             "add a column with its number of days"
         )
-    unit = ""
-    values = typed
-    is_category = typed.dtype.name == "category"
-    if name in form.categorical:
-        values = as_texts(column)
-    elif is_category and column.dtype.name == "category" and name not in form.numeric:
-        values = column
-    elif is_category:
-        values, unit = _target_of_texts(name, column, source, form, task)
-    known = values.notna().to_numpy()
-    _warn_of_missing(column, known, source, task, is_text=is_category)
-    values = values[known]
-    if not is_category and _are_whole(values):
-        # Whole numbers are floats in a column where some are missing.
-        values = values.astype(np.int64) if not known.all() else values
+    known = reading.values.notna().to_numpy()
+    is_text = reading.kind == "category"
+    _warn_of_missing(column, known, source, task, is_text=is_text)
+    values = reading.values[known]
+    if reading.kind == "boolean":
+        values = values.astype(bool)
+    elif not is_text and not known.all() and _are_whole(values):
+        values = values.astype(np.int64)  # floats, as some were missing
     found = np.asarray(values)
-    if task == "classification" and found.dtype.kind == "f" and not unit:
+    if task == "classification" and found.dtype.kind == "f" and not reading.unit:
         if np.any(found != np.floor(found)):
             found = as_texts(column[known]).to_numpy(dtype=object)
-    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _integer_dtype(found)}
-    return found.astype(wide.get(found.dtype.kind, found.dtype)), known, unit
+    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": integer_dtype(found)}
+    found = found.astype(wide.get(found.dtype.kind, found.dtype))
+    return found, known, reading.unit
 
 
 def _target_of_texts(
     name: str, column: "pd.Series", source: str, form: TableFormat, task: str | None
-) -> "tuple[pd.Series, str]":
-    """Return a target of texts as numbers, truths or labels, and its unit."""
+) -> Reading | None:
+    """Return a target of texts as numbers, booleans or labels, None of others."""
+    import pandas
+
+    if categories_of(column) is None:
+        return None
     texts = as_texts(column)
+    labels = Reading(texts, "category")
     reading = read_texts(name, column, form, all_of_them=True)
-    if reading.kind == "category":
-        if task != "classification":
-            check_format(name, column, f"{source}: the target")
-        return texts, ""
-    if reading.kind == "date":
-        if task == "classification":
-            return texts, ""
+    if reading.kind == "date" and task != "classification":
         raise DataFileError(
             f"{source}: the target {name!r} is a date; predict a number instead, such "
             "as the days since the first date, or pass --task classification if each "
             "date is a class"
         )
-    import pandas
-
-    values = reading.values
-    integers = pandas.to_numeric(texts, errors="coerce")
-    if reading.kind == "number" and integers.dtype.kind in "iu":
-        values = integers  # which floats may round
+    if reading.kind == "category" and task != "classification":
+        check_format(name, column, f"{source}: the target")
+    if reading.kind in ("category", "date"):
+        return labels
     if reading.kind == "boolean":
-        return values.map({1.0: True, 0.0: False}).astype(object), ""
+        return reading
     if reading.odd:
         reading.warn(name, asked=True)
+    values = reading.values
+    integers = pandas.to_numeric(texts, errors="coerce")
+    if integers.dtype.kind in "iu":
+        values = integers  # which floats may round
     if values.dtype.kind in "iu" or _are_whole(values.dropna()):
         may_be_labels = (
             task or infer_task(values.dropna().to_numpy())
         ) == "classification"
         if may_be_labels and texts.str.strip().str.match(r"[+-]?0\d").any():
             _warn_of_zeros(name, texts)
-            return texts.str.strip(), ""
+            return Reading(texts.str.strip(), "category")
         if values.dtype.kind == "f" and values.notna().all():
             values = values.astype(np.int64)
     elif task == "classification":
-        return texts, ""
-    return values, reading.unit
+        return labels
+    return replace(reading, values=values)
 
 
 def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
@@ -530,109 +533,18 @@ def _typed_features(
     refused = []
     for name in frame.columns:
         text, column = str(name), frame[name]
-        typed = _typed_feature(text, column, schema)
-        if typed is None:
+        reading = read_column(text, column, form)
+        if reading is None:
             # The rows that hold lists or similar, or the first row if none do.
             odd = [not isinstance(value, Hashable) for value in column.tolist()]
             rows = np.flatnonzero(odd) if any(odd) else np.array([0])
             refused.append(f"{name!r} ({column.dtype}): {cell(column, rows)}")
             continue
-        columns[text], schema.kinds[text] = typed
-        schema.missing_shares[text] = float(columns[text].isna().mean())
+        columns[text] = reading.values
+        schema.add(text, reading)
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns), schema
-
-
-def _typed_feature(
-    name: str, column: "pd.Series", schema: TableSchema
-) -> "tuple[pd.Series, Kind] | None":
-    """Return a column as its values are, and its kind.
-
-    None if it is neither of numbers nor of categories.
-    """
-    import pandas
-
-    form = schema.form
-    if name in form.text:
-        return as_texts(column), "text"
-    if name in form.categorical:
-        return as_texts(column).astype("category"), "category"
-    if is_time(column):
-        days = pandas.Series(days_of(column), index=column.index)
-        return days, "number" if column.dtype.kind == "m" else "date"
-    typed = _typed(column)
-    if typed is None:
-        return None
-    if typed.dtype == bool:
-        return typed, "boolean"
-    if is_numeric(typed):
-        return typed, "boolean" if _is_boolean(column) else "number"
-    if column.dtype.name == "category" and name not in form.numeric:
-        return column, "category"
-    reading = read_texts(name, column, form)
-    if reading.kind != "category":
-        reading.warn(name, asked=name in form.numeric)
-        if reading.odd:
-            schema.missing[name] = reading.odd
-        if reading.unit:
-            schema.units[name] = reading.unit
-        values = reading.values
-        if reading.kind == "boolean" and values.notna().all():
-            values = values.astype(bool)
-        return values, reading.kind
-    texts = as_texts(column)
-    if texts.notna().any():
-        check_format(name, column)
-        warn_of_few_texts(name, texts.dropna())
-    if is_free_text(objects_of(column)):
-        return texts, "text"
-    return typed, "category"
-
-
-def _is_boolean(column: "pd.Series") -> bool:
-    """Return whether a column holds booleans, and perhaps missing values."""
-    from pandas.api import types
-
-    dtype = column.dtype
-    return bool(
-        types.is_bool_dtype(dtype)
-        or (
-            types.is_object_dtype(dtype)
-            and types.infer_dtype(column, skipna=True) == "boolean"
-        )
-    )
-
-
-def _typed(column: "pd.Series") -> "pd.Series | None":
-    """Return a column as numbers, booleans or categories, or None if impossible."""
-    from pandas.api import types
-
-    dtype = column.dtype
-    is_object = types.is_object_dtype(column.dtype)
-    if isinstance(dtype, types.CategoricalDtype):
-        return column
-    if _is_boolean(column):
-        return column.astype(float if column.isna().any() else bool)
-    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        if isinstance(dtype, np.dtype):
-            return column
-        # Nullable extension types become plain NumPy, with NaN for missing values.
-        if types.is_float_dtype(dtype) or column.isna().any():
-            return column.astype(np.float64)
-        return column.astype(_integer_dtype(column))
-    if not types.is_string_dtype(dtype) and not is_object:
-        return None
-    try:
-        return column.astype("category")
-    except TypeError:  # lists and dicts, which cannot be hashed
-        return None
-
-
-def _integer_dtype(values: Any) -> type[np.integer]:
-    """Return int64, or uint64 for numbers that would overflow it."""
-    large = values.dtype.kind == "u" and int(values.max()) > np.iinfo(np.int64).max
-    return np.uint64 if large else np.int64

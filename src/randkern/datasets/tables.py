@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from randkern._extras import import_extra
 from randkern._tables import is_time
 from randkern._warnings import warn
+from randkern.data.columns import as_texts
+from randkern.data.table_format import TableFormat
 from randkern.datasets.files import guess_content, open_data
-from randkern.datasets.schema import TableFormat, as_texts
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:

@@ -84,11 +84,11 @@ def solve_by_newton(
     to start from: zeros and the best constant by default. `first_weight` is σ of the
     first iteration.
     """
-    if start is None:
-        best = problem.constants()
-    else:
+    best = problem.constants()
+    alpha = best.alpha[:, 0]
+    if start is not None and float(best.gap[0]) > tol:
+        alpha = start
         best = problem.solution(start[:, None])
-    alpha = best.alpha[:, 0] if start is None else start
     search = Intercepts(problem.constant if intercept is None else intercept)
     box = _Box(problem)
     n_steps = n_stalled = 0

@@ -21,6 +21,7 @@ from randkern._sklearn import (
 )
 from randkern._tables import (
     check_column_order,
+    count_missing,
     days_of,
     is_numeric,
     is_table,
@@ -370,31 +371,22 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         name = self._name(j)
         if is_time(column):
             return days_of(column)
-        if j in self._times and is_numeric(column):
+        has_values = j in self._times and count_missing(column) < len(column)
+        if has_values and is_numeric(column):
             raise ValueError(
                 f"column {name!r} held dates when the encoder was fitted, but holds "
                 "numbers now; convert it."
             )
         if not is_numeric(column):
-            # Models of earlier versions do not know which columns were empty.
-            if j in getattr(self, "_empty", ()):
+            if j in self._empty:
                 warn(
                     f"column {name!r} was empty when the encoder was fitted, and is "
                     "ignored",
                     UserWarning,
                 )
                 return np.full(len(column), np.nan)
-            objects = objects_of(column)
-            if all(
-                value is None or isinstance(value, (bool, np.bool_))
-                for value in objects
-            ):
-                # In pandas, booleans with missing values and empty columns are objects.
-                return np.array(
-                    [np.nan if value is None else value for value in objects]
-                )
             # A file that is read again has texts where the rows of the fit had dates.
-            days = _days_of_dates(name, objects)
+            days = _days_of_dates(name, objects_of(column))
             if days is not None:
                 return days
             raise ValueError(
