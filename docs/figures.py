@@ -25,6 +25,7 @@ from sphinx_gallery.scrapers import figure_rst
 from sphinx_gallery.utils import scale_image
 
 from randkern_lab.records import read_records
+from randkern_lab.runner import figures_of
 
 INK, PAPER = "#ced6dd", "#14181e"  # of dark pages
 THUMBNAIL = (400, 280)
@@ -146,7 +147,7 @@ def draw_records(docs: Path) -> None:
         if record.name in {name for name, _ in shown}:
             folder = docs / "generated" / "records" / record.name
             folder.mkdir(parents=True)
-            for name, figure in record.experiment.figures(record.results).items():
+            for name, figure in figures_of(record.script, record.results).items():
                 if (record.name, name) in shown:
                     save(figure, folder / name)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +24,7 @@ from randkern_lab.options import DataOptions, option
 from randkern_lab.papers.published import published_rows
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
-from randkern_lab.runner import Experiment, SkippedCase, grid
+from randkern_lab.runner import SkippedCase, grid, names_of, run, write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EVERY = (*EXPERIMENTS, *BENCHMARKS)
@@ -66,20 +66,20 @@ def test_every_benchmark_runs_prints_and_draws(name, tmp_path):
 
 
 def check_quick_form(name, folder):
-    experiment, calls = load(name), []
-    options = experiment.Options(quick=True)
-    results = experiment.run(options, lambda *call: calls.append(call))
+    script, calls = load(name), []
+    options = script.Options(quick=True)
+    results = run(script, options, lambda *call: calls.append(call))
     assert results["records"]
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     keys = {*results, *(key for record in results["records"] for key in record)}
     assert keys - documented() == set()
-    tables = list(experiment.tables(results))
-    assert tables and all(table.rows for table in tables)
-    assert all(len(row) == len(t.columns) for t in tables for row in t.rows)
-    assert all(path.is_file() for path in experiment.write(results, folder))
+    tables = list(script.tables(results))
+    assert tables and all(len(table) for table in tables)
+    assert all(isinstance(cell, str) for table in tables for cell in table.stack())
+    assert all(path.is_file() for path in write(script, results, folder))
     assert list(folder.glob("*.png"))
-    origin = results["provenance"]
-    assert origin["command"].startswith(f"randkern {experiment.command} {name} --quick")
+    origin, (group, _) = results["provenance"], names_of(script)
+    assert origin["command"].startswith(f"randkern {group} {name} --quick")
     assert results["machine"]["processor"] and origin["date"]
     done, total, _ = calls[-1]
     assert done == total > 0
@@ -95,10 +95,9 @@ def test_tables_of_files(tmp_path):
     X["target"] = np.sin(3 * X["a"]) + (X["b"] == "x")
     X["fold"] = np.arange(90) % 3
     X.to_csv(tmp_path / "wavy.csv", index=False)
-    experiment = load("tables")
-    options = experiment.Options(folder=tmp_path, time_limit=0.3, folds=2)
-    results = experiment.run(options)
-    assert results["records"] and experiment.figure(results).axes
+    script = load("tables")
+    results = run(script, script.Options(folder=tmp_path, time_limit=0.3, folds=2))
+    assert results["records"] and script.figure(results).axes
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -127,43 +126,49 @@ class Options(DataOptions):
     loud: bool = option(True, "Say so.")
 
 
-class Squares(Experiment):
-    """Squares of sizes, of which 2 is not to be had."""
+MEASURED = []
 
-    name, title, Options = "squares", "Squares of sizes.", Options
-    measured: ClassVar[list[int]] = []
 
-    def prepare(self):
-        return {"name": "whole numbers"}
+def square(case):
+    MEASURED.append(case["size"])
+    if case["size"] == 2:
+        raise SkippedCase("it is even")
+    if case["size"] == 4:
+        raise MemoryLimitError("it is large")
+    if case["size"] == 5 and len(MEASURED) < 3:
+        raise KeyboardInterrupt
+    return {"value": case["size"] ** 2, "seed": 0}
 
-    def cases(self):
-        return grid(kind=["square"], size=self.options.sizes)
 
-    def measure(self, case):
-        self.measured.append(case["size"])
-        if case["size"] == 2:
-            raise SkippedCase("it is even")
-        if case["size"] == 4:
-            raise MemoryLimitError("it is large")
-        if case["size"] == 5 and len(self.measured) < 3:
-            raise KeyboardInterrupt
-        return {"value": case["size"] ** 2, "seed": 0}
+def squares(options, recorder):
+    cases = grid(kind=["square"], size=options.sizes)
+    records = recorder.measure(cases, square)
+    total = sum(r["value"] for r in records)
+    return {"dataset": {"name": "whole numbers"}, "total": total}
 
-    @classmethod
-    def figures(cls, results):
-        return {}
 
-    def conclude(self, results):
-        return {"total": sum(r["value"] for r in results["records"])}
+def script_of(name, work):
+    """A script that draws and prints nothing."""
+    nothing = {"tables": lambda results: [], "figure": lambda results: {}}
+    return SimpleNamespace(
+        __name__=f"papers.{name}",
+        __doc__="Of sizes.",
+        Options=Options,
+        run=work,
+        **nothing,
+    )
+
+
+SQUARES = script_of("squares", squares)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_measured():
-    Squares.measured.clear()
+    MEASURED.clear()
 
 
 def test_cases_become_records_or_reasons():
-    results = Squares.run(Options(sizes=(1, 2, 3, 4)))
+    results = run(SQUARES, Options(sizes=(1, 2, 3, 4)))
     assert [r["value"] for r in results["records"]] == [1, 9]
     reasons = [s["reason"] for s in results["skipped"]]
     assert reasons == ["it is even", "it is large"]
@@ -177,9 +182,9 @@ def test_an_interrupted_run_continues(tmp_path):
     journal = tmp_path / "journal.jsonl"
     options = Options(sizes=(1, 5))
     with pytest.raises(KeyboardInterrupt):
-        Squares.run(options, journal=journal)
-    results = Squares.run(options, journal=journal)
-    assert Squares.measured == [1, 5, 5]
+        run(SQUARES, options, journal=journal)
+    results = run(SQUARES, options, journal=journal)
+    assert MEASURED == [1, 5, 5]
     assert [r["value"] for r in results["records"]] == [1, 25]
     assert not journal.exists()
 
@@ -256,16 +261,13 @@ def test_commands_are_found_by_entry_points():
         assert done.exit_code == 0 and listed in done.output
 
 
-class Impossible(Squares):
-    name = "impossible"
-
-    def prepare(self):
-        raise ValueError(f"no data in {self.options.data_dir}")
+def impossible(options, recorder):
+    raise ValueError(f"no data in {options.data_dir}")
 
 
 def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
     app = typer.Typer()
-    app.command()(command_of_all([Impossible, Squares]))
+    app.command()(command_of_all([script_of("impossible", impossible), SQUARES]))
     arguments = ["--quick", "--data-dir", str(tmp_path), "--out", str(tmp_path)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2
@@ -281,7 +283,7 @@ def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
         (["reproduce", "optical-ridge", "--quick", "--seeds", "0"], "seeds must be 1"),
         (["reproduce", "optical-ridge", "--curves", "cubic"], "curves"),
         (["reproduce", "compositional-tables", "--data", "iris"], "got 'iris'"),
-        (["bench", "families", "--families", "stairs"], "unknown family 'stairs'"),
+        (["bench", "features", "--families", "cubic"], "unknown family 'cubic'"),
         (["bench", "svm", "--data", "nowhere"], "nowhere"),
     ],
 )

@@ -18,6 +18,7 @@ import typer
 from _docs import script
 from randkern_lab.cli import command_of
 from randkern_lab.records import Record, read_records
+from randkern_lab.runner import figures_of, names_of, notes_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {record.name: record for record in read_records(ROOT / "benchmarks")}
@@ -53,16 +54,17 @@ def holds(row, line):
 
 def rows_of(record):
     """The rows of all tables that a record prints, with headings, and its notes."""
-    results, experiment = record.results, record.experiment
+    results = record.results
     beside = {}  # rows of all tables that begin alike: docs may join them
-    for table in experiment.tables(results):
-        heading = numbers(" ".join((table.title, *table.columns, table.caption)))
-        for row in table.rows:
+    for table in record.script.tables(results):
+        words = table.attrs["title"], *table.columns, table.attrs["caption"]
+        heading = numbers(" ".join(words))
+        for row in table.itertuples(index=False, name=None):
             result = numbers(" ".join(row)) + heading
             beside[row[0]] = beside.get(row[0], []) + result
             yield result
     yield from beside.values()
-    for note in results.get("notes") or experiment.notes(results):
+    for note in results.get("notes") or notes_of(record.script, results):
         yield numbers(note)
 
 
@@ -98,9 +100,9 @@ def test_every_folder_is_listed():
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_commands_are_understood(record):
     group, name, *words = shlex.split(record.command)
-    assert (record.experiment.command, record.experiment.name) == (group, name)
+    assert names_of(record.script) == (group, name)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command()(command_of(record.experiment))
+    single.command()(command_of(record.script))
     command = typer.main.get_command(single)
     context = command.make_context(name, [*words, "--out", "x"])
     assert ("data_dir" in context.params) >= record.data
@@ -132,7 +134,7 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path):
 def test_records_can_be_drawn_and_contain_no_paths(record):
     if record.results is None:
         return
-    drawn = record.experiment.figures(record.results)
+    drawn = figures_of(record.script, record.results)
     assert bool(drawn) == bool(record.results["records"])
     text = json.dumps(record.results)
     assert not re.search(r'"/(home|root|work|tmp|Users)', text)
@@ -140,7 +142,7 @@ def test_records_can_be_drawn_and_contain_no_paths(record):
 
 def test_every_published_second_is_drawn_as_it_was_published():
     record = RECORDS["optical-ridge-fashion-mnist"]
-    figure = record.experiment.figure(record.results)
+    figure = record.script.figure(record.results)["optical-ridge.png"]
     panel = next(a for a in figure.axes if "from features to weights" in a.get_title())
     drawn = {tuple(p) for line in panel.get_lines() for p in line.get_xydata()}
     published = {

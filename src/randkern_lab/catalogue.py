@@ -1,44 +1,39 @@
-"""Experiments and benchmarks by name; modules are imported on demand."""
+"""The names of published experiments and of benchmarks."""
 
 import importlib
-from collections.abc import Mapping
+from typing import Any
 
-from .runner import Experiment
-
-EXPERIMENTS: Mapping[str, str] = {
-    "optical-ridge": "papers.optical_ridge:OpticalRidge",
-    "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
-    "optical-device": "papers.optical_device:OpticalDevice",
-    "transfer-learning": "papers.transfer_learning:TransferLearning",
-    "projection-cost": "papers.projection_cost:ProjectionCost",
-    "optical-convergence": "papers.optical_convergence:OpticalConvergence",
-    "compositional-accuracy": "papers.compositional_accuracy:CompositionalAccuracy",
-    "compositional-bounds": "papers.compositional_bounds:CompositionalBounds",
-    "compositional-structure": "papers.compositional_structure:CompositionalStructure",
-    "compositional-cost": "papers.compositional_cost:CompositionalCost",
-    "compositional-tables": "papers.compositional_tables:CompositionalTables",
-    "kitchen-sinks-gp": "papers.kitchen_sinks_gp:KitchenSinks",
-    "fourier-svm": "papers.fourier_svm:FourierSVM",
-}
-BENCHMARKS: Mapping[str, str] = {
-    "features": "benchmarks.features:FeatureCost",
-    "accuracy": "benchmarks.accuracy:Accuracy",
-    "ridge": "benchmarks.ridge:Ridge",
-    "gp": "benchmarks.gaussian_process:GaussianProcesses",
-    "gpu": "benchmarks.gpu:OnGPU",
-    "svm": "benchmarks.svm:Machines",
-    "tables": "benchmarks.tables:Tables",
-    "families": "benchmarks.families:Families",
-    "ways": "benchmarks.ways:Ways",
-    "hypothesis-tests": "benchmarks.hypothesis_tests:HypothesisTests",
-    "quantiles": "benchmarks.quantiles:Quantiles",
-    "terrain": "benchmarks.terrain:Terrain",
-}
+EXPERIMENTS = (
+    "optical-ridge",
+    "optical-hyperparameters",
+    "optical-device",
+    "transfer-learning",
+    "projection-cost",
+    "optical-convergence",
+    "compositional-accuracy",
+    "compositional-bounds",
+    "compositional-structure",
+    "compositional-cost",
+    "compositional-tables",
+    "kitchen-sinks-gp",
+    "fourier-svm",
+)
+BENCHMARKS = (
+    "features",
+    "accuracy",
+    "ridge",
+    "gp",
+    "gpu",
+    "svm",
+    "tables",
+    "ways",
+    "hypothesis-tests",
+    "quantiles",
+    "terrain",
+)
 
 
-def load(name: str) -> type[Experiment]:
-    """Return one of :data:`EXPERIMENTS` or :data:`BENCHMARKS`."""
-    module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
-    result = importlib.import_module(f"{__package__}.{module}")
-    chosen: type[Experiment] = getattr(result, experiment)
-    return chosen
+def load(name: str) -> Any:
+    """Return the script of that name, a module, which is imported on demand."""
+    folder = "papers" if name in EXPERIMENTS else "benchmarks"
+    return importlib.import_module(f"{__package__}.{folder}.{name.replace('-', '_')}")

@@ -6,8 +6,8 @@ Experiments are imported on demand.
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -30,7 +30,7 @@ from .options import DataOptions
 _WIDE = 8  # columns from which tables have no padding
 
 
-def _names(command: str) -> Mapping[str, str]:
+def _names(command: str) -> Sequence[str]:
     with user_messages():
         for module in ("pandas", "matplotlib"):
             import_extra(module, f"randkern {command}", "lab")
@@ -84,71 +84,68 @@ bench = _application(_Benchmarks, "Time and accuracy of random features, beside 
 
 
 def rich_table(table: Any, *, plain: bool = False) -> Table:
-    """Return a :class:`.tables.TextTable` for the terminal."""
+    """Return a dataframe of texts for the terminal."""
     wide = len(table.columns) >= _WIDE
     shown = Table(
-        title=table.title,
+        title=table.attrs["title"],
         title_justify="left",
         title_style="" if plain else "bold",
-        caption=table.caption or None,
+        caption=table.attrs["caption"] or None,
         caption_justify="left",
         box=box.ASCII2 if plain else box.SIMPLE_HEAD,
         padding=(0, 0) if wide and plain else (0, 0, 0, 1) if wide else (0, 1),
     )
     for position, heading in enumerate(table.columns):
         shown.add_column(heading, justify="right" if position else "left")
-    for row in table.rows:
+    for row in table.itertuples(index=False):
         shown.add_row(*row)
     return shown
 
 
-def command_of(
-    experiment: Any, run: Callable[[Any, Any, Path], Any] | None = None
-) -> Callable[..., None]:
-    """Return a command whose options are the fields of the experiment's options.
+def command_of(script: Any) -> Callable[..., None]:
+    """Return a command whose options are the fields of the script's options."""
+    from .runner import names_of
 
-    It calls ``run(experiment, options, out)``, by default :func:`run_and_write`.
-    """
-    hints = get_type_hints(experiment.Options)
-    several = {f.name: _member(hints[f.name]) for f in fields(experiment.Options)}
+    hints = get_type_hints(script.Options)
+    several = {f.name: _member(hints[f.name]) for f in fields(script.Options)}
 
     def command(out: Path, **settings: Any) -> None:
         with user_messages():
             for key, member in several.items():
                 if member is not None and settings[key] is not None:
                     settings[key] = _parsed(settings[key], member, key)
-            (run or run_and_write)(experiment, experiment.Options(**settings), out)
+            run_and_write(script, script.Options(**settings), out)
 
-    parameters = [_parameter(f, hints[f.name]) for f in fields(experiment.Options)]
-    prefix = "randkern-" if experiment.command == "reproduce" else "randkern-bench/"
-    command.__doc__ = experiment.title
-    return _described(command, parameters, Path(prefix + experiment.name))
+    parameters = [_parameter(f, hints[f.name]) for f in fields(script.Options)]
+    group, name = names_of(script)
+    prefix = "randkern-" if group == "reproduce" else "randkern-bench/"
+    command.__doc__ = script.__doc__.partition("\n")[0]
+    return _described(command, parameters, Path(prefix + name))
 
 
-def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
-    """Return a command that runs experiments in turn, with their common options."""
+def command_of_all(scripts: Sequence[Any]) -> Callable[..., None]:
+    """Return a command that runs scripts in turn, with their common options."""
+    from .runner import names_of
 
     def command(out: Path, data_dir: Path | None, **settings: Any) -> None:
         failed = []
-        for experiment in experiments:
-            options = dict(settings)
-            if issubclass(experiment.Options, DataOptions):
+        for script in scripts:
+            options, (_, name) = dict(settings), names_of(script)
+            if issubclass(script.Options, DataOptions):
                 options["data_dir"] = data_dir
-            typer.echo(f"== {experiment.name}")
+            typer.echo(f"== {name}")
             try:
                 with user_messages():
-                    run_and_write(
-                        experiment, experiment.Options(**options), out / experiment.name
-                    )
+                    run_and_write(script, script.Options(**options), out / name)
             except typer.Exit:  # its message has been shown; still run the others
-                failed.append(experiment.name)
+                failed.append(name)
         if failed:
             raise error_exit(f"{', '.join(failed)} did not run")
 
     shared = get_type_hints(DataOptions)
     parameters = [_parameter(f, shared[f.name]) for f in fields(DataOptions)]
-    folder = Path(f"randkern-{experiments[0].command}")
     command.__doc__ = "In turn, each in a folder of its own: all of the above."
+    folder = Path(f"randkern-{names_of(scripts[0])[0]}")
     return _described(command, parameters, folder)
 
 
@@ -206,27 +203,17 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def run_and_write(experiment: Any, options: Any, out: Path) -> dict[str, Any]:
-    """Run an experiment, write its results and figures, print its tables.
-
-    Returns the results.
-    """
-    from .tables import Fitted
+def run_and_write(script: Any, options: Any, out: Path) -> None:
+    """Run a script, write its results and figures, and print its tables and notes."""
+    from .runner import run, write
 
     out.mkdir(parents=True, exist_ok=True)
     with progress_bar() as progress:
-        results: dict[str, Any] = experiment.run(
-            options, progress, out / "journal.jsonl"
-        )
-    written = experiment.write(results, out)
+        results = run(script, options, progress, out / "journal.jsonl")
+    written = write(script, results, out)
     console = output()
-    for table in experiment.tables(results):
-        if options.quick and isinstance(table.title, Fitted):
-            continue
-        if options.quick and isinstance(table.caption, Fitted):
-            table = replace(table, caption="")
+    for table in script.tables(results):
         console.print(rich_table(table, plain=not console.is_terminal))
     for note in results["notes"]:
         console.print(note, markup=False)
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
-    return results

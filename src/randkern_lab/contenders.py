@@ -1,6 +1,6 @@
 """What an experiment or benchmark compares, described once, and why it is skipped."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -11,11 +11,11 @@ from randkern._memory import available_memory, format_bytes
 
 from .figures import Style
 from .process import SkippedCase
+from .runner import Recorder
 
 # Of packages that pip does not install by their names alone.
 INSTALLATION = {
     "lightonml": "pip install --no-deps lightonml==1.4.3",
-    "xGPR": "pip install xgpr",
     "falkon": (
         "install PyTorch and a C++ compiler, then pip install --no-build-isolation "
         "git+https://github.com/FalkonML/falkon.git"
@@ -87,10 +87,9 @@ def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[s
     return list(dict.fromkeys(names))
 
 
-def nonempty_records(results: Mapping[str, Any]) -> list[Any]:
+def nonempty_records(recorder: Recorder) -> list[Any]:
     """Return the records, or raise the reason why there are none."""
-    if not results["records"]:
-        reason = results["skipped"][0]["reason"]
+    if not recorder.records:
+        reason = recorder.skipped[0]["reason"]
         raise ValueError(f"nothing could be run: {reason}")
-    result: list[Any] = results["records"]
-    return result
+    return recorder.records

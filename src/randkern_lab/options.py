@@ -1,4 +1,4 @@
-"""Options of experiments: one declaration sets default, help text and check."""
+"""Options of scripts: one declaration sets default, help text and check."""
 
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 def option(
     default: Any, text: str, *, quick: Any = MISSING, least: float | None = None
 ) -> Any:
-    """Declare an option of an experiment: a field of its dataclass.
+    """Declare an option of a script: a field of its dataclass.
 
     `text` is the help text of the command, `quick` the value in a quick run if the
     option is left at its default, and `least` the smallest number allowed, also for
@@ -21,7 +21,7 @@ def option(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Common options of all experiments and benchmarks."""
+    """Common options of all scripts."""
 
     quick: bool = option(
         False,

@@ -34,7 +34,6 @@ import typer
 from randkern.cli.console import error_exit, user_messages
 
 from .catalogue import load
-from .runner import Experiment
 from .tables import written
 
 
@@ -50,8 +49,8 @@ class Record:
     note: str = ""
 
     @property
-    def experiment(self) -> type[Experiment]:
-        """The experiment that was run."""
+    def script(self) -> Any:
+        """The script that was run."""
         return load(shlex.split(self.command)[1])
 
     @cached_property

@@ -40,7 +40,8 @@ from jinja2 import Environment, StrictUndefined
 from randkern.cli.console import user_messages
 
 from .records import Record, read_records
-from .tables import FORMS, TextTable, written
+from .runner import notes_of
+from .tables import FORMS, written
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/randkern/randkern"
@@ -97,12 +98,11 @@ class Quoted:
         self, words: str, *, rows: str = "", columns: str = "", best: str = ""
     ) -> str:
         """Return some rows and columns of a table that the experiment prints."""
-        tables: list[TextTable] = list(self.record.experiment.tables(self.results))
-        chosen = next((t for t in tables if words in t.title), None)
-        if chosen is None:
-            titles = "; ".join(t.title for t in tables)
+        tables = list(self.record.script.tables(self.results))
+        shown = next((t for t in tables if words in t.attrs["title"]), None)
+        if shown is None:
+            titles = "; ".join(t.attrs["title"] for t in tables)
             raise ValueError(f"no title has {words!r}, of: {titles}")
-        shown = pd.DataFrame(chosen.rows, columns=list(chosen.columns))
         if rows:
             shown = shown.query(rows, engine="python", local_dict={}, global_dict={})
         if columns:
@@ -124,7 +124,7 @@ class Quoted:
         They are the recorded ones where the results lack what these read.
         """
         try:
-            notes = list(self.record.experiment.notes(self.results))
+            notes = notes_of(self.record.script, self.results)
         except KeyError:
             notes = list(self.results["notes"])
         notes = [note for note in notes if re.search(pattern, note)]

@@ -1,36 +1,43 @@
-"""The runner of experiments: cases, records, a journal, results.
+"""The runner of scripts: cases, records, a journal, results.
 
-An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
-cases (`cases`), the measurement of a case (`measure`), the summary of the records
-(`conclude`), and shows them by `tables` and a `figure`. The runner goes
-through the cases, reports progress, stores the records of each in a journal, so that an
-interrupted run can continue, and adds the provenance of the numbers.
+A script is a module of :mod:`.papers` or :mod:`.benchmarks`:
+
+``Options``
+    A frozen dataclass of :func:`.options.option` fields, the options of its command.
+``run(options, recorder)``
+    Prepares the data, measures cases by `Recorder.measure`, and returns what the
+    results have beside the records: ``dataset``, ``published``, summaries.
+``tables(results)``, ``figure(results)``, ``notes(results)``
+    What is shown of ``results.json``: dataframes of texts, a figure of matplotlib (or
+    several by their file names), and sentences. Notes may be missing; those on skipped
+    cases are added to them, by the keys that ``SKIPPED_BY`` names.
+
+:func:`run` adds the provenance of the numbers.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from randkern.exceptions import MemoryLimitError
 from randkern.plots.records import save_figure
 from randkern.study.records import installed_versions, write_results
 
-from .options import CommonOptions
 from .process import SkippedCase
-from .provenance import (
-    code_version,
-    machine,
-    peak_memory_bytes,
-    provenance,
-)
-from .tables import Fitted, TextTable, skip_notes
+from .provenance import code_version, machine, peak_memory_bytes, provenance
+from .tables import skip_notes
 
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
+
+#: The first note of a quick run.
+SMOKE = (
+    "a smoke run (--quick): its few small sizes show that the experiment runs; no "
+    "exponent or interval of it means anything"
+)
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
@@ -39,216 +46,188 @@ def grid(**axes: Iterable[Any]) -> Iterator[Case]:
         yield dict(zip(axes, values, strict=True))
 
 
-#: The first note of a quick run.
-SMOKE = (
-    "a smoke run (--quick): its few small sizes show that the experiment runs; no "
-    "exponent or interval is printed, as none could be read from them"
-)
+class Recorder:
+    """Measures the cases of a run, and collects their records.
 
-
-class Journal:
-    """A file with the records of measured cases, until the run ends.
-
-    Without a path nothing is stored. `key` identifies the experiment, its arguments and
-    the commit: the journal of another run is not continued.
+    They are kept in a file, `journal`, so that an interrupted run can continue; `key`
+    identifies the command and the commit: the journal of another run is not continued.
+    `progress` is called as ``progress(done, total, doing)``.
     """
 
-    def __init__(self, path: Path | None = None, key: str = "") -> None:
-        self.path = path
-        self._measured: dict[str, dict[str, Any]] = {}
-        if path is None:
-            return
-        lines = path.read_text().splitlines() if path.is_file() else []
-        complete = [key]
-        for line in lines[1:] if lines[:1] == [key] else []:
-            try:
-                entry = json.loads(line)
-            except ValueError:  # the run was interrupted while writing
-                break
-            self._measured[entry.pop("case")] = entry
-            complete.append(line)
-        if complete != lines:
-            path.write_text("".join(f"{line}\n" for line in complete))
+    def __init__(
+        self,
+        progress: Progress | None = None,
+        journal: Path | None = None,
+        key: str = "",
+    ) -> None:
+        self.records: list[Case] = []
+        self.skipped: list[Case] = []
+        self.earlier_seconds = 0.0  # of the cases that an interrupted run measured
+        self._progress, self._journal = progress or (lambda *_: None), journal
+        self._measured = {} if journal is None else _continued(journal, key)
 
-    def recall(self, case: Case) -> dict[str, Any] | None:
-        """Return the stored entry of a case, or None if it was not measured."""
-        return self._measured.get(json.dumps(case))
+    def say(self, doing: str) -> None:
+        """Report what is done before the first case."""
+        self._progress(0, 1, doing)
 
-    def keep(self, case: Case, entry: dict[str, Any]) -> None:
-        """Store the measurements of a case."""
-        if self.path is not None:
-            line = json.dumps({"case": json.dumps(case), **entry})
-            with self.path.open("a") as file:
-                file.write(line + "\n")
+    def measure(
+        self,
+        cases: Iterable[Case],
+        measure: Callable[[Case], Mapping[str, Any] | Iterable[Mapping[str, Any]]],
+    ) -> list[Case]:
+        """Return the records of cases: their keys, then what `measure` returns.
+
+        That is the rest of one or several records. If it raises SkippedCase or
+        MemoryLimitError, the case is in `skipped`, with the message.
+        """
+        cases, first = list(cases), len(self.records)
+        for done, case in enumerate(cases):
+            self._progress(done, len(cases), _described(case))
+            entry = self._measured.get(json.dumps(case))
+            if entry is None:
+                entry = _entry(case, measure)
+                if self._journal is not None:
+                    with self._journal.open("a") as file:
+                        file.write(json.dumps({"case": json.dumps(case), **entry}))
+                        file.write("\n")
+            else:
+                self.earlier_seconds += entry["seconds"]
+            self.records += entry["records"]
+            self.skipped += entry["skipped"]
+        self._progress(max(1, len(cases)), max(1, len(cases)), "done")
+        return self.records[first:]
 
     def end(self) -> None:
-        """Remove the file: the results contain everything."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        """Remove the journal: the results contain everything."""
+        if self._journal is not None:
+            self._journal.unlink(missing_ok=True)
 
 
-class Experiment:
-    """A published experiment or a benchmark; subclasses say what is special.
-
-    Contexts entered in `resources` are closed when the run ends.
-    """
-
-    name: ClassVar[str]  # the command's argument, as in `randkern reproduce NAME`
-    title: ClassVar[str]  # one line
-    command: ClassVar[str] = "reproduce"  # or "bench"
-    Options: ClassVar[type[CommonOptions]]  # of `option` fields
-    skipped_by: ClassVar[Sequence[str]] = ()  # keys that name skipped cases in notes
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-        self.resources = ExitStack()
-        self.say: Callable[[str], None] = lambda doing: None
-
-    def prepare(self) -> Mapping[str, Any] | list[Any] | None:
-        """Load and check what all cases need; return the results' ``dataset``."""
-        return None
-
-    def cases(self) -> Iterable[Case]:
-        """Return the cases to measure: the first keys of each record."""
-        raise NotImplementedError
-
-    def measure(self, case: Case) -> Mapping[str, Any] | Iterable[Mapping[str, Any]]:
-        """Return the measurements of a case: the rest of one or several records.
-
-        If it raises SkippedCase or MemoryLimitError, the message is in ``skipped``.
-        """
-        raise NotImplementedError
-
-    def conclude(self, results: dict[str, Any]) -> Mapping[str, Any]:
-        """Return summaries of the records, as keys of the results."""
-        return {}
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
-        """Return the sentences below the tables."""
-        return skip_notes(results, *cls.skipped_by) if cls.skipped_by else []
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterable[TextTable]:
-        """Return the tables to print, by the functions of :mod:`.tables`."""
-        return []
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the figure, by the functions of :mod:`.figures`."""
-        raise NotImplementedError
-
-    @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all figures by file name."""
-        return {f"{cls.name}.png": cls.figure(results)} if results["records"] else {}
-
-    @classmethod
-    def run(
-        cls, options: Any, progress: Progress | None = None, journal: Path | None = None
-    ) -> dict[str, Any]:
-        """Measure every case, and return the results.
-
-        They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
-        ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds``
-        (over all runs, if it was continued), ``peak_memory_bytes`` (of this process or
-        one that it started), ``provenance`` (:func:`.provenance.provenance`), and the
-        keys of `conclude`.
-
-        `progress` is called as ``progress(done, total, doing)`` before every case, and
-        finally with ``done == total``; `journal` is the file of a :class:`Journal`.
-        """
-        start = time.perf_counter()
-        results, command = cls._begin(options), cls.command_line(options)
-        experiment, report = cls(options), progress or (lambda *_: None)
-        experiment.say = lambda doing: report(0, 1, doing)
-        with experiment.resources:
-            results["dataset"] = experiment.prepare()
-            cases = list(experiment.cases())
-            key = f"{command}, {code_version()}" if journal else ""
-            selected = Journal(journal, key)
-            for done, case in enumerate(cases):
-                report(done, len(cases), _described(case))
-                entry = selected.recall(case)
-                if entry is None:
-                    entry = experiment.entry(case)
-                    selected.keep(case, entry)
-                else:
-                    start -= entry["seconds"]
-                results["records"] += entry["records"]
-                results["skipped"] += entry["skipped"]
-            results |= experiment.conclude(results)
-        report(max(1, len(cases)), max(1, len(cases)), "done")
-        results["provenance"] = provenance(command, results["records"])
-        results["seconds"] = time.perf_counter() - start
-        results["peak_memory_bytes"] = peak_memory_bytes()
-        notes = list(cls.notes(results))
-        if options.quick:
-            notes = [SMOKE, *(n for n in notes if not isinstance(n, Fitted))]
-        results["notes"] = [*notes, f"all in {results['seconds']:.0f} s"]
-        selected.end()
-        return results
-
-    @classmethod
-    def write(cls, results: Mapping[str, Any], folder: Path) -> list[Path]:
-        """Write ``results.json`` and the figures, and return their paths."""
-        figures = {folder / name: item for name, item in cls.figures(results).items()}
-        written = write_results(results, folder / "results.json", outdated=figures)
-        return [written, *(save_figure(item, path) for path, item in figures.items())]
-
-    @classmethod
-    def command_line(cls, options: Any) -> str:
-        """Return the command that runs this, with directories replaced by DIR."""
-        words = ["randkern", cls.command, cls.name]
-        defaults = cls.Options(quick=options.quick).arguments()
-        for key, value in cls._public(options).items():
-            flag = "--" + key.replace("_", "-")
-            if key == "quick":
-                words += [flag] if value else []
-            elif value != defaults[key] and isinstance(value, bool):
-                words.append(flag if value else flag.replace("--", "--no-", 1))
-            elif value != defaults[key]:
-                listed = isinstance(value, list)
-                words += [flag, ",".join(map(str, value)) if listed else str(value)]
-        return " ".join(words)
-
-    @classmethod
-    def _public(cls, options: Any) -> dict[str, Any]:
-        """Return the arguments without paths of files, which are private."""
-        return {
-            key: "DIR" if isinstance(getattr(options, key), Path) else value
-            for key, value in options.arguments().items()
-        }
-
-    @classmethod
-    def _begin(cls, options: Any) -> dict[str, Any]:
-        is_paper = cls.command == "reproduce"
-        return {
-            "command": "reproduce" if is_paper else f"bench {cls.name}",
-            **({"experiment": cls.name} if is_paper else {}),
-            "arguments": cls._public(options),
-            "versions": installed_versions(),
-            "machine": machine(),
-            "dataset": None,
-            "records": [],
-            "skipped": [],
-            "published": [],
-        }
-
-    def entry(self, case: Case) -> dict[str, Any]:
-        """Return the records of a case, or why it was skipped."""
-        start = time.perf_counter()
-        entry: dict[str, Any] = {"records": [], "skipped": []}
+def _continued(journal: Path, key: str) -> dict[str, Case]:
+    """Return the entries of a journal, after its last line was mended."""
+    lines = journal.read_text().splitlines() if journal.is_file() else []
+    complete, measured = [key], {}
+    for line in lines[1:] if lines[:1] == [key] else []:
         try:
-            result = self.measure(case)
-            for record in [result] if isinstance(result, Mapping) else result:
-                kind = "skipped" if "reason" in record else "records"
-                entry[kind].append(case | dict(record))
-        except (SkippedCase, MemoryLimitError) as error:
-            entry["skipped"].append(case | {"reason": str(error)})
-        return entry | {"seconds": time.perf_counter() - start}
+            entry = json.loads(line)
+        except ValueError:  # the run was interrupted while writing
+            break
+        measured[entry.pop("case")] = entry
+        complete.append(line)
+    journal.write_text("".join(f"{line}\n" for line in complete))
+    return measured
+
+
+def _entry(case: Case, measure: Callable[[Case], Any]) -> Case:
+    """Return the records of a case, or why it was skipped."""
+    start = time.perf_counter()
+    entry: Case = {"records": [], "skipped": []}
+    try:
+        result = measure(case)
+        for record in [result] if isinstance(result, Mapping) else result:
+            kind = "skipped" if "reason" in record else "records"
+            entry[kind].append(case | dict(record))
+    except (SkippedCase, MemoryLimitError) as error:
+        entry["skipped"].append(case | {"reason": str(error)})
+    return entry | {"seconds": time.perf_counter() - start}
 
 
 def _described(case: Case) -> str:
     values = (f"{k} {v:,}" if isinstance(v, int) else v for k, v in case.items())
     return ", ".join(str(value) for value in values if value is not None)
+
+
+def run(
+    script: Any,
+    options: Any,
+    progress: Progress | None = None,
+    journal: Path | None = None,
+) -> dict[str, Any]:
+    """Run a script, and return its results.
+
+    They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
+    ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds`` (over
+    all runs, if it was continued), ``peak_memory_bytes`` (of this process or one that
+    it started), ``provenance`` (:func:`.provenance.provenance`), and what the script
+    adds.
+    """
+    start, (group, name) = time.perf_counter(), names_of(script)
+    command = command_line(script, options)
+    key = f"{command}, {code_version()}" if journal else ""
+    recorder = Recorder(progress, journal, key)
+    results: dict[str, Any] = {
+        "command": "reproduce" if group == "reproduce" else f"bench {name}",
+        **({"experiment": name} if group == "reproduce" else {}),
+        "arguments": public_arguments(options),
+        "versions": installed_versions(),
+        "machine": machine(),
+        "dataset": None,
+        "published": [],
+    }
+    own = dict(script.run(options, recorder))
+    for part in ("arguments", "versions"):  # to which a script adds
+        results[part] |= own.pop(part, {})
+    results |= {"records": recorder.records, "skipped": recorder.skipped} | own
+    results["provenance"] = provenance(command, results["records"])
+    results["seconds"] = time.perf_counter() - start + recorder.earlier_seconds
+    results["peak_memory_bytes"] = peak_memory_bytes()
+    results["notes"] = [
+        *([SMOKE] if options.quick else []),
+        *notes_of(script, results),
+        f"all in {results['seconds']:.0f} s",
+    ]
+    recorder.end()
+    return results
+
+
+def notes_of(script: Any, results: Mapping[str, Any]) -> list[str]:
+    """Return the sentences below the tables of a script."""
+    own = script.notes(results) if hasattr(script, "notes") else ()
+    keys = getattr(script, "SKIPPED_BY", ())
+    return [*own, *(skip_notes(results, *keys) if keys else ())]
+
+
+def figures_of(script: Any, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a script by file name; none of no records."""
+    drawn = script.figure(results) if results["records"] else {}
+    return drawn if isinstance(drawn, dict) else {f"{names_of(script)[1]}.png": drawn}
+
+
+def write(script: Any, results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write ``results.json`` and the figures, and return their paths."""
+    figures = {folder / file: it for file, it in figures_of(script, results).items()}
+    written = write_results(results, folder / "results.json", outdated=figures)
+    return [written, *(save_figure(item, path) for path, item in figures.items())]
+
+
+def names_of(script: Any) -> tuple[str, str]:
+    """Return the command that runs a script, ``reproduce`` or ``bench``, and its name.
+
+    The name is that of its module, with hyphens.
+    """
+    *_, folder, name = script.__name__.split(".")
+    return "reproduce" if folder == "papers" else "bench", name.replace("_", "-")
+
+
+def command_line(script: Any, options: Any) -> str:
+    """Return the command that runs a script, with directories replaced by DIR."""
+    words = ["randkern", *names_of(script)]
+    defaults = public_arguments(type(options)(quick=options.quick))
+    for key, value in public_arguments(options).items():
+        flag = "--" + key.replace("_", "-")
+        if key == "quick":
+            words += [flag] if value else []
+        elif value != defaults[key] and isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif value != defaults[key]:
+            listed = isinstance(value, list)
+            words += [flag, ",".join(map(str, value)) if listed else str(value)]
+    return " ".join(words)
+
+
+def public_arguments(options: Any) -> dict[str, Any]:
+    """Return the arguments without paths of files, which are private."""
+    return {
+        key: "DIR" if isinstance(getattr(options, key), Path) else value
+        for key, value in options.arguments().items()
+    }

@@ -4,7 +4,6 @@ Texts are templates (:func:`text`): ``"{curve}, D = {n_components:count}"``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
@@ -20,26 +19,16 @@ Cell = str | Callable[[Any], str]
 HEADINGS = {"n_components": "D", "n_train": "n"}
 
 
-class Fitted(str):
-    """A text with exponents or intervals, which smoke runs do not print.
-
-    Their few small sizes only show that an experiment runs.
-    """
-
-    __slots__ = ()
-
-
 # -- tables --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table to print: its first column is left-aligned, the others right-aligned."""
+def _table(title: str, columns: Iterable[str], rows: Any, caption: str = "") -> Any:
+    """Return a dataframe of texts, with its title and its caption in ``attrs``."""
+    import pandas as pd
 
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    caption: str = ""
+    table = pd.DataFrame(rows, columns=list(columns), dtype=object)
+    table.attrs = {"title": title, "caption": caption}
+    return table
 
 
 def pivot(
@@ -54,8 +43,8 @@ def pivot(
     per: str = "",
     corner: str | None = None,
     label: Callable[..., str] | None = None,
-) -> Iterator[TextTable]:
-    """Yield a table with a row per value of some keys, and a column per value of one.
+) -> Iterator[Any]:
+    """Yield a dataframe with a row per value of some keys, a column per value of one.
 
     Cells show means over the records of their row and column, or what a function says
     of the dataframe of these records. Numbers of rows are sorted, with the exact kernel
@@ -82,7 +71,7 @@ def pivot(
             told = label or (lambda *values: ", ".join(map(count, values)))
             rows.append((told(*place), *cells))
         first = corner or ", ".join(HEADINGS.get(key, key) for key in keys)
-        yield TextTable(known, (first, *shown.values()), rows)
+        yield _table(known, (first, *shown.values()), rows)
 
 
 def listing(
@@ -94,8 +83,8 @@ def listing(
     caption: str = "",
     *,
     per: str = "",
-) -> Iterator[TextTable]:
-    """Yield a table with a row per record, omitting empty columns.
+) -> Iterator[Any]:
+    """Yield a dataframe with a row per record, omitting empty columns.
 
     `headings` are separated as in "kernel | D", and `row` has the templates of what is
     below them, separated likewise; `title` and `caption` are templates of the results
@@ -107,8 +96,7 @@ def listing(
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
         known = {**results, **own[0]}
-        named = text(title, known), tuple(texts), rows, text(caption, known)
-        yield TextTable(*named)
+        yield _table(text(title, known), texts, rows, text(caption, known))
 
 
 def _parts(records: Iterable[Record], per: str) -> list[list[Any]]:
@@ -233,11 +221,11 @@ class _Template(Formatter):
 
 
 def text(template: str, record: Record) -> str:
-    """Fill a template with the values of a record, and keep it :class:`Fitted`.
+    """Fill a template with the values of a record.
 
     Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
     """
-    return type(template)(_Template().vformat(template, (), record))
+    return _Template().vformat(template, (), record)
 
 
 def sentences(records: Iterable[Record], template: str) -> list[str]:

@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -26,10 +27,9 @@ import randkern
 from ..figures import add_legend, curves, panels
 from ..options import option
 from ..process import Stopwatch
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, Recorder, SkippedCase
 from ..scoring import misclassified
 from ..tables import (
-    TextTable,
     aggregated,
     listing,
     of,
@@ -39,7 +39,7 @@ from ..tables import (
     text,
 )
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
-from .rows import RowOptions, load_rows, resolved_lengthscale
+from .rows import RowOptions, Rows, load_rows, resolved_lengthscale
 
 # Memory limit: a benchmark checks its own needs.
 _UNLIMITED = 10**15
@@ -100,56 +100,80 @@ def _with_error(value: float | None, error: float | None) -> str:
     return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
 
 
-class Accuracy(Experiment):
-    """Errors of the Gram matrix and of ridge against D."""
+SKIPPED_BY = ("family", "method", "n_components")
 
-    name = "accuracy"
-    title = "Error of the Gram matrix and of ridge against D: all projections, peers."
-    command = "bench"
-    Options = Options
-    skipped_by = ("family", "method", "n_components")
 
-    def prepare(self) -> dict[str, Any]:
-        """Load the rows and fit ridge with the exact kernel."""
-        options = self.options
-        self.projections = known_projections(options.projections)
-        if not options.alpha:
-            raise ValueError("alpha must be positive numbers, got none")
-        self.rows, described = load_rows(options)
-        X = self.rows.X.astype(np.float64)
-        self.lengthscale = resolved_lengthscale(options.lengthscale, X)
-        self.classes = np.unique(self.rows.y)
-        self.Y = np.where(self.rows.y[:, None] == self.classes, 1.0, -1.0)
-        self.references: dict[str, NDArray[np.float64]] = {}
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Measure errors of the Gram matrix and of ridge against D."""
+    projections = known_projections(options.projections)
+    if not options.alpha:
+        raise ValueError("alpha must be positive numbers, got none")
+    work, described = Work.loaded(options)
+    exact = work.exact()
+    optical = projections if options.optical else []
+    methods = [
+        *(("gaussian", m, False) for m in (*projections, *PEERS["gaussian"])),
+        ("gaussian", "landmarks", False),
+        *(("optical", m, c) for m in optical for c in (False, True)),
+        *(("polynomial", m, False) for m in (*projections, *PEERS["polynomial"])),
+    ]  # the reference of ratios first
+    sizes = sorted(set(options.n_components))
+    cases = (
+        {"family": f, "method": m, "centered": c, "n_components": size}
+        for (f, m, c), size in product(methods, sizes)
+    )
+    records = recorder.measure(cases, work.measure)
+    return {
+        "dataset": described,
+        "arguments": {
+            "alphas": list(options.alpha),
+            "n_seeds": options.seeds,
+            "projections": projections,
+        },
+        "exact": exact,
+        "summary": summarise(records),
+    }
+
+
+@dataclass(frozen=True)
+class Work:
+    """Rows, labels as ±1, and the exact kernels' values of the rows."""
+
+    options: Options
+    rows: Rows
+    lengthscale: float
+    references: dict[str, NDArray[np.float64]]
+
+    @classmethod
+    def loaded(cls, options: Options) -> tuple["Work", dict[str, Any]]:
+        """Load the rows; return also their description."""
+        rows, described = load_rows(options)
+        X = rows.X.astype(np.float64)
+        lengthscale = resolved_lengthscale(options.lengthscale, X)
+        return cls(options, rows, lengthscale, {}), described
+
+    @cached_property
+    def signs(self) -> NDArray[np.float64]:
+        """A column per class: 1 for its rows, −1 for the others."""
+        return np.where(self.rows.y[:, None] == np.unique(self.rows.y), 1.0, -1.0)
+
+    def exact(self) -> dict[str, float]:
+        """Fit ridge with the exact kernel."""
         model = randkern.KernelRidgeRegressorCV(
             randkern.Gaussian(self.lengthscale),
-            options.alpha,
+            self.options.alpha,
             None,
             memory_limit=_UNLIMITED,
-        )
-        scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
-        self.exact = {
-            "test_error": self._error(scores),
+        ).fit(self.rows.X.astype(np.float64), self.signs)
+        scores = model.predict(self.rows.X_test.astype(np.float64))
+        return {
+            "test_error": self.error(scores),
             "alpha": float(model.alpha_),
             "lengthscale": self.lengthscale,
         }
-        return described
-
-    def cases(self) -> Iterator[Case]:
-        """Return methods, the reference of ratios first, and their sizes."""
-        own = self.projections
-        optical = own if self.options.optical else []
-        methods = [
-            *(("gaussian", m, False) for m in (*own, *PEERS["gaussian"], "landmarks")),
-            *(("optical", m, c) for m in optical for c in (False, True)),
-            *(("polynomial", m, False) for m in (*own, *PEERS["polynomial"])),
-        ]
-        sizes = sorted(set(self.options.n_components))
-        for (family, method, centered), size in product(methods, sizes):
-            named = {"family": family, "method": method, "centered": centered}
-            yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of all draws of a method."""
         family, size, X = case["family"], case["n_components"], self.rows.X
         drawn = {"lengthscale": self.lengthscale, "centered": case["centered"]}
         contender = FeatureMap(family, case["method"], **drawn)
@@ -160,23 +184,23 @@ class Accuracy(Experiment):
         records: list[dict[str, Any]] = []
         alphas, first = self.options.alpha, self.options.seed
         try:
-            self._warm_up(contender, size)
+            self.warm_up(contender, size)
             for seed in range(first, first + self.options.seeds):
-                records.append(self._draw(contender, size, seed, alphas))
+                records.append(self.draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
         except ValueError as error:  # an unsupported distribution or width
             raise SkippedCase(str(error)) from error
         return records
 
-    def _warm_up(self, contender: FeatureMap, size: int) -> None:
+    def warm_up(self, contender: FeatureMap, size: int) -> None:
         """Compile the code to be timed."""
         few = self.rows.X[:_WARM_UP_ROWS]
         feature_map = contender.build(min(size, len(few)), 0)
         Z = feature_map.fit(few).transform(few)
-        ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
+        ridge_scores(Z, self.signs[: len(few)], Z, self.options.alpha[-1])
 
-    def _draw(
+    def draw(
         self, contender: FeatureMap, size: int, seed: int, alphas: tuple[float, ...]
     ) -> dict[str, Any]:
         """Return the record of one draw."""
@@ -192,11 +216,11 @@ class Accuracy(Experiment):
         alpha = test_error = solved = None
         if contender.family == "gaussian":
             Z_test = feature_map.transform(self.rows.X_test)
-            alpha = _best_alpha(Z, self.Y, alphas)
+            alpha = _best_alpha(Z, self.signs, alphas)
             watch = Stopwatch()
-            scores = ridge_scores(Z, self.Y, Z_test, alpha)
+            scores = ridge_scores(Z, self.signs, Z_test, alpha)
             solved = watch.lap().seconds
-            test_error = self._error(scores)
+            test_error = self.error(scores)
         return {
             "seed": seed,
             "gram_error": errors[0],
@@ -208,89 +232,79 @@ class Accuracy(Experiment):
             "solve_seconds": solved,
         }
 
-    def _error(self, scores: NDArray[Any]) -> float:
-        return misclassified(self.rows.y_test, self.classes[scores.argmax(axis=1)])
+    def error(self, scores: NDArray[Any]) -> float:
+        """Return the share of wrong labels."""
+        predicted = np.unique(self.rows.y)[scores.argmax(axis=1)]
+        return misclassified(self.rows.y_test, predicted)
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
-        named |= {"projections": self.projections}
-        return {
-            "arguments": results["arguments"] | named,
-            "exact": self.exact,
-            "summary": summarise(results["records"]),
-        }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _described(results),
-            "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
-            "D | method | Gram error | ratio to dense | centred / plain | test error | "
-            "alpha | features | with solve",
-            "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
-            "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
-            "{with_solve:seconds}",
-            "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
-            "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
-            "deviation over seeds of an error",
-            per="family",
-        )
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _described(results),
+        "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
+        "D | method | Gram error | ratio to dense | centred / plain | test error | "
+        "alpha | features | with solve",
+        "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
+        "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
+        "{with_solve:seconds}",
+        "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
+        "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
+        "deviation over seeds of an error",
+        per="family",
+    )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
-        described = list(_described(results))
-        kernels = list(dict.fromkeys(r["kernel"] for r in described))
-        data, exact = results["dataset"], results["exact"]
-        figure, axes = panels(
-            2 + len(kernels),
-            3,
-            title=f"{data['name']}: {data['n_train']:,} rows of "
-            f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
-            f"{results['arguments']['n_seeds']} seeds",
-        )
-        gaussian = of(results["summary"], family="gaussian")
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
+    described = list(_described(results))
+    kernels = list(dict.fromkeys(r["kernel"] for r in described))
+    data, exact = results["dataset"], results["exact"]
+    figure, axes = panels(
+        2 + len(kernels),
+        3,
+        title=f"{data['name']}: {data['n_train']:,} rows of "
+        f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
+        f"{results['arguments']['n_seeds']} seeds",
+    )
+    gaussian = of(results["summary"], family="gaussian")
+    curves(
+        axes[0],
+        gaussian,
+        "n_components",
+        "gram_error",
+        STYLES,
+        title="gaussian",
+        ylabel="relative error of the Gram matrix (%)",
+        scale=100.0,
+    )
+    sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
+    first = of(gaussian, n_components=sizes[0])
+    level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+    inverse = level / np.sqrt(sizes)
+    axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
+    curves(axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian")
+    level = 100 * exact["test_error"]
+    axes[1].axhline(level, color="0.4", lw=1.0, label="exact kernel")
+    for place, kernel in zip(axes[2:], kernels, strict=True):
         curves(
-            axes[0],
-            gaussian,
+            place,
+            of(described, kernel=kernel),
             "n_components",
-            "gram_error",
-            STYLES,
-            title="gaussian",
-            ylabel="relative error of the Gram matrix (%)",
-            scale=100.0,
+            "ratio_to_dense",
+            {
+                (name, filled): replace(style, filled=filled)
+                for name, style in _RANDOM.items()
+                for filled in (True, False)
+            },
+            ("method", "filled"),
+            title=f"{kernel}, paired",
+            ylabel="Gram error, ratio to plain dense",
+            log="x",
+            bars="ratio_se",
         )
-        sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
-        first = of(gaussian, n_components=sizes[0])
-        level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
-        inverse = level / np.sqrt(sizes)
-        axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
-        curves(
-            axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian"
-        )
-        level = 100 * exact["test_error"]
-        axes[1].axhline(level, color="0.4", lw=1.0, label="exact kernel")
-        for place, kernel in zip(axes[2:], kernels, strict=True):
-            curves(
-                place,
-                of(described, kernel=kernel),
-                "n_components",
-                "ratio_to_dense",
-                {
-                    (name, filled): replace(style, filled=filled)
-                    for name, style in _RANDOM.items()
-                    for filled in (True, False)
-                },
-                ("method", "filled"),
-                title=f"{kernel}, paired",
-                ylabel="Gram error, ratio to plain dense",
-                log="x",
-                bars="ratio_se",
-            )
-        add_legend(figure, "right")
-        return figure
+    add_legend(figure, "right")
+    return figure
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:

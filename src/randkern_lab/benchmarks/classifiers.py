@@ -1,15 +1,16 @@
 """Benchmarks of classifiers, each fitted and scored in a process of its own."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from randkern._memory import resolve_memory_limit
 
-from ..contenders import Contender, known_names, nonempty_records
+from ..contenders import Contender
 from ..figures import curves, panels
 from ..process import in_fresh_process
-from ..runner import Case, Experiment
+from ..runner import Case
 from ..scoring import Trial, misclassified
 from .rows import (
     load_rows,
@@ -21,6 +22,64 @@ from .rows import (
 )
 
 
+@dataclass(frozen=True)
+class SavedRows:
+    """Rows of a data set in files, from which processes read them.
+
+    `fit` is the function of a module that runs in these processes.
+    """
+
+    options: Any
+    contenders: Mapping[str, Contender]
+    fit: Callable[[dict[str, Any]], Mapping[str, Any]]
+    described: dict[str, Any]
+    lengthscale: float
+    folder: str
+
+    @property
+    def n(self) -> int:
+        """The number of training rows."""
+        return int(self.described["n_train"])
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The limit of randkern's models in bytes."""
+        limit = self.options.memory_limit
+        return None if limit is None else resolve_memory_limit(limit)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Run a case in its own process, which reads the rows it uses."""
+        contender = self.contenders[case["method"]]
+        request = {"n_train": self.n, **self.options.arguments(), **case}
+        request |= {"lengthscale": self.lengthscale, "folder": self.folder}
+        request |= {"memory_limit": self.memory_limit}
+        d, size = self.described["n_features"], case["n_components"] or 0
+        contender.check(request["n_train"], d, size)
+        return {"label": contender.label, **in_fresh_process(self.fit, request)}
+
+
+@contextmanager
+def rows_in_files(
+    options: Any, contenders: Mapping[str, Contender], fit: Any
+) -> Iterator[SavedRows]:
+    """Write the rows of a data set to files for the processes of contenders."""
+    rows, described = load_rows(options)
+    lengthscale = resolved_lengthscale(options.lengthscale, rows.X)
+    with saved(rows) as folder:
+        yield SavedRows(options, contenders, fit, described, lengthscale, folder)
+
+
+def fit_classifier(
+    request: Mapping[str, Any],
+    contenders: Mapping[str, Contender],
+    record: Callable[[Trial, float, Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """Fit and score a contender in this process."""
+    rows = saved_rows(request["folder"], request["n_train"])
+    contender, few = contenders[request["method"]], warm_up_rows(rows.y)
+    return record(*warm_trial(contender, request, rows, misclassified, few))
+
+
 def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
     """Return the error of a fit, and what it took."""
     return {
@@ -30,52 +89,6 @@ def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any
         "predict_seconds": trial.predict.seconds,
         "warm_up_seconds": warm_up,
     }
-
-
-class ClassifierExperiment(Experiment):
-    """Contenders on the rows of a data set.
-
-    `record` returns the record of what :func:`.rows.warm_trial` returns.
-    """
-
-    command = "bench"
-    skipped_by: ClassVar[Sequence[str]] = ("method", "n_components")
-    contenders: ClassVar[Mapping[str, Contender]]
-    record: ClassVar[Any] = staticmethod(classifier_record)
-
-    def prepare(self) -> dict[str, Any] | None:
-        """Write the rows to files for the processes."""
-        rows, described = load_rows(self.options)
-        self.n, self.d = rows.X.shape
-        self.lengthscale = resolved_lengthscale(self.options.lengthscale, rows.X)
-        self.folder = self.resources.enter_context(saved(rows))
-        return described
-
-    @property
-    def methods(self) -> list[str]:
-        """The names of the contenders that take part."""
-        return known_names("method", self.options.methods, self.contenders)
-
-    @property
-    def memory_limit(self) -> int | None:
-        """The limit of randkern's models in bytes."""
-        limit = self.options.memory_limit
-        return None if limit is None else resolve_memory_limit(limit)
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process, which reads the rows it uses."""
-        contender = self.contenders[case["method"]]
-        request = {"n_train": self.n, **self.options.arguments(), **case}
-        request |= {"lengthscale": self.lengthscale, "folder": self.folder}
-        request |= {"memory_limit": self.memory_limit, "module": self.__module__}
-        request["experiment"] = type(self).__name__
-        contender.check(request["n_train"], self.d, case["n_components"] or 0)
-        return {"label": contender.label, **in_fresh_process(fit_classifier, request)}
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the resolved lengthscale."""
-        nonempty_records(results)
-        return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
 
 
 def cost_figure(
@@ -110,13 +123,3 @@ def cost_figure(
     axes.margins(x=0.15, y=0.15)
     axes.legend(frameon=False, fontsize=8, handlelength=3.2)
     return figure
-
-
-def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a contender of an experiment in this process."""
-    experiment = getattr(import_module(request["module"]), request["experiment"])
-    rows = saved_rows(request["folder"], request["n_train"])
-    contender, few = experiment.contenders[request["method"]], warm_up_rows(rows.y)
-    trial = warm_trial(contender, request, rows, misclassified, few)
-    result: dict[str, Any] = experiment.record(*trial)
-    return result

@@ -4,24 +4,18 @@ A family is a distribution of columns and of a signal computed from them. Signal
 variance 1, and noise a standard deviation of 0.4. Labels of classification tables have
 two classes, whose probabilities are the logistic function of four times the signal, or,
 for even seeds, four: the quarters of the noisy signal. All tables are tested on 1,000
-other rows, so that errors of small tables mean something. Methods are those of
-``randkern bench tables``.
+other rows, so that errors of small tables mean something. :mod:`.scale` fits them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
-from ..contenders import known_names
-from ..options import CommonOptions, option
-from ..process import in_fresh_process
-from ..runner import Case, grid
-from .tables import METHODS, TableExperiment, fit_rows
+from .tables import fit_rows
 
 # Drawn columns by name, and the signal, of n rows.
 Drawn = tuple[dict[str, np.ndarray], np.ndarray]
@@ -295,67 +289,3 @@ def fit_generated(request: Mapping[str, Any]) -> dict[str, Any]:
     """Draw a table, and fit and score a method on it in this process."""
     names = ("family", "kind", "n", "d", "seed")
     return fit_rows(request, *draw_table(**{name: request[name] for name in names}))
-
-
-# -- the benchmark --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Options(CommonOptions):
-    """Options of ``randkern bench families``."""
-
-    families: tuple[str, ...] = option(
-        tuple(FAMILIES), f"Of {', '.join(FAMILIES)}.", quick=("steps", "categories")
-    )
-    kinds: tuple[str, ...] = option(
-        ("regression", "classification"), "Of regression, classification."
-    )
-    sizes: tuple[str, ...] = option(
-        ("150x25", "600x12"), "Training rows and columns.", quick=("60x6",)
-    )
-    methods: tuple[str, ...] = option(
-        ("tabular", "hgb", "catboost"),
-        f"Of {', '.join(METHODS)}; those that are not installed are left out.",
-        quick=("tabular", "hgb"),
-    )
-    time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
-    tables: int = option(2, "Tables of each family, kind and size.", quick=1)
-
-
-class Families(TableExperiment):
-    """Tables of each family, each fitted by each method."""
-
-    name = "families"
-    title = "Error, log loss and coverage on generated families of tables."
-    command = "bench"
-    Options = Options
-
-    def prepare(self) -> list[dict[str, Any]]:
-        known_names("method", self.options.methods, METHODS)
-        known_names("family", self.options.families, FAMILIES)
-        return [
-            {"name": name, "description": (family.__doc__ or "").partition("\n")[0]}
-            for name, family in FAMILIES.items()
-            if name in self.options.families
-        ]
-
-    def cases(self) -> Iterator[Case]:
-        options = self.options
-        methods = [m for m in METHODS if m in options.methods]
-        for case in grid(
-            family=options.families,
-            size=options.sizes,
-            kind=options.kinds,
-            fold=range(options.tables),
-            method=methods,
-        ):
-            yield case | {"table": f"{case['family']} {case['size']}"}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process, which draws the table."""
-        contender = METHODS[case["method"]]
-        contender.check()
-        n, d = map(int, case["size"].split("x"))
-        drawn = {"n": n, "d": d, "seed": self.options.seed + case["fold"]}
-        request = self.options.arguments() | case | drawn
-        return {"label": contender.label, **in_fresh_process(fit_generated, request)}

@@ -12,7 +12,7 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
@@ -28,8 +28,8 @@ from ..contenders import known_names, nonempty_records
 from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
-from ..runner import Case, Experiment
-from ..tables import TextTable, listing, of, sentences, text
+from ..runner import Case, Recorder, grid
+from ..tables import listing, of, sentences, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
@@ -96,26 +96,29 @@ def _bars(axes: Any, records: Sequence[Any]) -> None:
 _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"
 
 
-class FeatureCost(Experiment):
-    """Feature maps of a kernel in turn."""
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Time the feature maps of each kernel in turn, beside the machine's bounds."""
+    projections = known_projections(options.projections)
+    limit = _limit(options.memory_limit)
+    recorder.say("bounds of the machine")
+    bounds = roofline(options.n, options.d, options.n_components)
+    families = known_names("family", options.families, FAMILIES)
+    work = Work(options, projections, limit, bounds, recorder.say)
+    recorder.measure(grid(family=families), work.measure)
+    nonempty_records(recorder)
+    named = {"projections": projections, "memory_limit": limit}
+    return {"arguments": named, "roofline": bounds}
 
-    name = "features"
-    title = "Nanoseconds per feature: every projection, scikit-learn and NumPy."
-    command = "bench"
-    Options = Options
 
-    def prepare(self) -> None:
-        """Measure the machine's bounds on feature maps."""
-        options = self.options
-        self.projections = known_projections(options.projections)
-        self.limit = _limit(options.memory_limit)
-        self.say("bounds of the machine")
-        self.bounds = roofline(options.n, options.d, options.n_components)
+@dataclass(frozen=True)
+class Work:
+    """What feature maps are compared with, and within which limit of memory."""
 
-    def cases(self) -> Iterator[Case]:
-        """Return the kernels, whose contenders take turns."""
-        for family in known_names("family", self.options.families, FAMILIES):
-            yield {"family": family}
+    options: Options
+    projections: list[str]
+    limit: int
+    bounds: Mapping[str, float]
+    say: Callable[[str], None]
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
         """Fit every contender that can run, then time their transforms in turn."""
@@ -124,10 +127,10 @@ class FeatureCost(Experiment):
         rows = {"float32": make_rows(n, options.d, "float32", options.seed)}
         rows["float64"] = rows["float32"].astype("float64")
         fitted: list[tuple[FeatureMap, dict[str, Any]]] = []
-        for contender in self._contenders(case["family"]):
+        for contender in self.contenders(case["family"]):
             X, label = rows[contender.dtype], contender.label
             try:
-                self._check(contender)
+                self.check(contender)
                 self.say(f"{case['family']}, {label}: fitting")
                 feature_map, watch = contender.build(size, options.seed), Stopwatch()
                 # A projection may draw its matrix on first use, which is fitting, too.
@@ -155,11 +158,11 @@ class FeatureCost(Experiment):
                 "seconds": took,
                 "repeats_seconds": own,
                 "ns_per_feature": 1e9 * took / (n * size),
-                "bound_ns": self._bound(contender),
-                "peak_memory_bytes": self._peak(contender),
+                "bound_ns": self.bound(contender),
+                "peak_memory_bytes": self.peak(contender),
             }
 
-    def _contenders(self, family: str) -> Iterator[FeatureMap]:
+    def contenders(self, family: str) -> Iterator[FeatureMap]:
         """Yield peers, then projections, in float32.
 
         For the Gaussian kernel the first is ``RBFSampler`` in float64, its default.
@@ -170,7 +173,7 @@ class FeatureCost(Experiment):
         for method in (*PEERS[family], *self.projections):
             yield FeatureMap(family, method, lengthscale=ell)
 
-    def _check(self, contender: FeatureMap) -> None:
+    def check(self, contender: FeatureMap) -> None:
         """Raise SkippedCase if a contender cannot run within the memory limit."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
         contender.check(n, size)
@@ -184,7 +187,7 @@ class FeatureCost(Experiment):
                 f"{format_bytes(self.limit)}"
             )
 
-    def _bound(self, contender: FeatureMap) -> float | None:
+    def bound(self, contender: FeatureMap) -> float | None:
         """Return the lower bound on this method's nanoseconds per feature.
 
         The rates were measured in float32, so there is none for the float64 peer.
@@ -199,7 +202,7 @@ class FeatureCost(Experiment):
             products = 0.5  # one frequency gives a cosine and a sine
         return max(bounds["write_new_ns"], products * bounds["product_ns"])
 
-    def _peak(self, contender: FeatureMap) -> int | None:
+    def peak(self, contender: FeatureMap) -> int | None:
         """Return the memory that a map adds, measured in a separate process."""
         options = self.options
         if not options.memory:
@@ -208,54 +211,46 @@ class FeatureCost(Experiment):
         request = options.arguments() | {"contender": asdict(contender)}
         return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        nonempty_records(results)
-        named = {"projections": self.projections, "memory_limit": self.limit}
-        return {"arguments": results["arguments"] | named, "roofline": self.bounds}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            results["records"],
-            f"{{family}}: {_SIZES}",
-            "method | ns/feature | bound | × float32 | × float64 | peak | output",
-            "{method} | {ns_per_feature:number} | {bound_ns:number} | "
-            "{speedup_over_float32:number} | {speedup_over_float64:number} | "
-            "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
-            "×: how many times faster than the first peer of that type; peak: above "
-            "the input, with the output",
-            per="family",
-        )
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        results["records"],
+        f"{{family}}: {_SIZES}",
+        "method | ns/feature | bound | × float32 | × float64 | peak | output",
+        "{method} | {ns_per_feature:number} | {bound_ns:number} | "
+        "{speedup_over_float32:number} | {speedup_over_float64:number} | "
+        "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
+        "×: how many times faster than the first peer of that type; peak: above "
+        "the input, with the output",
+        per="family",
+    )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the bars of each kernel, with the bounds of the machine."""
-        named, cores = results["arguments"], results["machine"]["cpu_count"]
-        families = list(dict.fromkeys(r["family"] for r in results["records"]))
-        sizes = (
-            f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
-        )
-        title = f"{sizes}, {cores} cores"
-        figure, axes = panels(len(families), 1, (7.2, 3.0), title)
-        for place, family in zip(axes, families, strict=True):
-            _bars(place, of(results["records"], family=family))
-            xlabel = "nanoseconds per feature (row × output column)"
-            name_axes(place, f"{family} kernel", xlabel)
-        add_legend(figure)
-        return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the bounds and the skipped methods."""
-        message = (
-            "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
-            "product {product_gflops:.0f} GFLOP/s"
-        )
-        yield text(message, results["roofline"])
-        message = "skipped {family}, {method}: {reason}"
-        yield from sentences(results["skipped"], message)
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return the bars of each kernel, with the bounds of the machine."""
+    named, cores = results["arguments"], results["machine"]["cpu_count"]
+    families = list(dict.fromkeys(r["family"] for r in results["records"]))
+    sizes = f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
+    title = f"{sizes}, {cores} cores"
+    figure, axes = panels(len(families), 1, (7.2, 3.0), title)
+    for place, family in zip(axes, families, strict=True):
+        _bars(place, of(results["records"], family=family))
+        xlabel = "nanoseconds per feature (row × output column)"
+        name_axes(place, f"{family} kernel", xlabel)
+    add_legend(figure)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """Return the bounds and the skipped methods."""
+    message = (
+        "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
+        "product {product_gflops:.0f} GFLOP/s"
+    )
+    yield text(message, results["roofline"])
+    message = "skipped {family}, {method}: {reason}"
+    yield from sentences(results["skipped"], message)
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Gaussian processes of other libraries: GPyTorch's, xGPR's, scikit-learn's.
+"""Gaussian processes of other libraries: GPyTorch's and scikit-learn's.
 
 GPyTorch uses Adam and float32, as in its tutorials, but `RFFKernel` uses float64, since
 its D × D matrices have no Cholesky factor in float32. The exact process and `RFFKernel`
@@ -243,30 +243,6 @@ def climb(
         raise ValueError("the density of held-out rows is not finite")
     modules.load_state_dict(selected)
     return step, late
-
-
-class XGPRProcess:
-    """xGPR: one lengthscale for all columns, by its exact likelihood.
-
-    Its variances come from D − 2 structured features: it requires fewer than features.
-    """
-
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self.xgpr = importlib.import_module("xGPR")
-        self.size, self.seed = request["n_components"], request["seed"]
-
-    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "XGPRProcess":
-        data = self.xgpr.build_regression_dataset(X, y)
-        self.model = self.xgpr.xGPRegression(
-            self.size, self.size - 2, verbose=False, random_seed=self.seed
-        )
-        self.model.set_hyperparams(None, data)
-        self.model.tune_hyperparams_crude(data, random_seed=self.seed)
-        self.model.fit(data, mode="exact")
-        return self
-
-    def predict(self, X: NDArray[Any]) -> Any:
-        return self.model.predict(X, get_var=True)
 
 
 class ProcessWithDeviations:

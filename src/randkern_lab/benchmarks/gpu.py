@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from statistics import median
 from typing import Any
 
@@ -32,8 +32,8 @@ from ..energy import EnergyMeter, Joules, gpu_meter
 from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment, grid
-from ..tables import TextTable, listing, of, text
+from ..runner import Recorder, grid
+from ..tables import listing, of, text
 from .timing import interleave
 
 MEASUREMENTS = ("features", "product", "ridge")
@@ -70,38 +70,59 @@ def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
     return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
 
 
-class OnGPU(Experiment):
-    """Measurements on one device, if it is there."""
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Measure what was asked for on one device, if it is there."""
+    names = known_names("measurement", options.measurements, MEASUREMENTS)
+    reason = why_not(options.device)
+    if reason is not None:
+        return {
+            "ran": False,
+            "reason": reason,
+            "device": None,
+            "energy": gpu_meter().name,
+        }
+    torch = import_extra("torch", "bench gpu", "gpu")
+    work = Device(options, torch, torch.device(options.device))
+    measures = dict(
+        zip(MEASUREMENTS, (work.features, work.products, work.ridge), strict=True)
+    )
+    recorder.measure(
+        grid(measurement=names), lambda case: measures[case["measurement"]]()
+    )
+    versions = versions_of(("torch", "nvidia-ml-py"))
+    return {
+        "ran": True,
+        "reason": None,
+        "device": work.described(),
+        "energy": work.meter.name,
+        "versions": {name: result for name, result in versions.items() if result},
+    }
 
-    name = "gpu"
-    title = "Features, products and ridge on a GPU, beside its bounds."
-    command = "bench"
-    Options = Options
 
-    def prepare(self) -> None:
-        options = self.options
-        names = known_names("measurement", options.measurements, MEASUREMENTS)
-        self.reason = why_not(options.device)
-        self.measurements = [] if self.reason else names
-        if self.reason is None:
-            self.torch = import_extra("torch", "bench gpu", "gpu")
-            self.device = self.torch.device(options.device)
-            self.on_gpu = self.device.type == "cuda"
-            self.meter = gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
+@dataclass(frozen=True)
+class Device:
+    """A device of PyTorch, and what is measured there."""
 
-    def cases(self) -> Iterator[Case]:
-        yield from grid(measurement=self.measurements)
+    options: Options
+    torch: Any
+    device: Any
 
-    def measure(self, case: Case) -> list[dict[str, Any]]:
-        named = (self._features, self._products, self._ridge)
-        return dict(zip(MEASUREMENTS, named, strict=True))[case["measurement"]]()
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return bool(self.device.type == "cuda")
 
-    def _features(self) -> list[dict[str, Any]]:
+    @cached_property
+    def meter(self) -> EnergyMeter:
+        """Its energy counter."""
+        return gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
+
+    def features(self) -> list[dict[str, Any]]:
         """Measure structured features, the bound of writing them, and plain PyTorch."""
         torch, options = self.torch, self.options
         n, d, D = options.n, options.d, options.n_components
-        X, out = self._normal(n, d), torch.empty(n, D, device=self.device)
-        weights, offsets = self._normal(d, D) / d**0.5, self._normal(D)
+        X, out = self.normal(n, d), torch.empty(n, D, device=self.device)
+        weights, offsets = self.normal(d, D) / d**0.5, self.normal(D)
 
         def plain() -> Any:
             """Compute the features of RBFSampler in PyTorch."""
@@ -118,9 +139,9 @@ class OnGPU(Experiment):
         kernels = {"gaussian": Gaussian(d**0.5), "optical": Optical(2)}
         for name, kernel in kernels.items():
             for projection in ("structured", "streamed", "dense"):
-                plan = self._plan(kernel, d, D, projection)
+                plan = self.plan(kernel, d, D, projection)
                 calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
-        return self._timed(
+        return self.timed(
             "features",
             calls,
             {"n": n, "d": d, "n_components": D},
@@ -131,28 +152,28 @@ class OnGPU(Experiment):
             },
         )
 
-    def _products(self) -> list[dict[str, Any]]:
+    def products(self) -> list[dict[str, Any]]:
         """Measure the projection that is never stored, and a product with a matrix."""
         n, side = self.options.n, self.options.side
-        X, matrix = self._normal(n, side), self._normal(side, side)
+        X, matrix = self.normal(n, side), self.normal(side, side)
         calls = {
             "torch.matmul": lambda: X @ matrix,
-            "streamed": self._streamed(X, side),
+            "streamed": self.streamed(X, side),
         }
         sizes = {"n": n, "d": side, "n_components": side}
-        beside = self._timed("product", calls, sizes, partial(_rates, sizes))
+        beside = self.timed("product", calls, sizes, partial(_rates, sizes))
         huge = _HUGE if self.on_gpu else _HUGE_ON_CPU
-        alone = self._streamed(self._normal(huge["n"], huge["d"]), huge["n_components"])
+        alone = self.streamed(self.normal(huge["n"], huge["d"]), huge["n_components"])
         calls = {"streamed, no matrix would fit": alone}
-        return beside + self._timed("product", calls, huge, partial(_rates, huge))
+        return beside + self.timed("product", calls, huge, partial(_rates, huge))
 
-    def _streamed(self, X: Any, D: int) -> Call:
+    def streamed(self, X: Any, D: int) -> Call:
         """Return the projection of rows that is never stored."""
-        plan = self._plan(Gaussian(1.0), X.shape[1], 2 * D, "streamed")
+        plan = self.plan(Gaussian(1.0), X.shape[1], 2 * D, "streamed")
         projection: Any = plan.groups[0].factors[0].projection
         return lambda: projection.project(X, 0, D)
 
-    def _ridge(self) -> list[dict[str, Any]]:
+    def ridge(self) -> list[dict[str, Any]]:
         """Measure a ridge classifier on the device, and on the processor if asked."""
         options, rng = self.options, np.random.default_rng(self.options.seed)
         n, d, D = options.ridge_rows, options.d, options.ridge_components
@@ -165,13 +186,13 @@ class OnGPU(Experiment):
             self.torch.as_tensor(item, device=self.device) for item in (X, labels)
         ]
         with sklearn.config_context(array_api_dispatch=True):
-            records = [self._fitted(str(self.device), self.meter, *tensors)]
+            records = [self.fitted(str(self.device), self.meter, *tensors)]
         if options.cpu:
-            records.append(self._fitted("cpu, NumPy", NO_METER, X, labels))
+            records.append(self.fitted("cpu, NumPy", NO_METER, X, labels))
         sizes = {"measurement": "ridge", "n": n, "d": d, "n_components": D}
         return [sizes | record for record in records]
 
-    def _fitted(self, place: str, meter: EnergyMeter, X: Any, y: Any) -> dict[str, Any]:
+    def fitted(self, place: str, meter: EnergyMeter, X: Any, y: Any) -> dict[str, Any]:
         """Return the record of a fit; one of few rows and features compiles."""
         n, D = self.options.ridge_rows, self.options.ridge_components
         model, small = (
@@ -185,11 +206,11 @@ class OnGPU(Experiment):
             for size in (D, min(D, _COMPILED))
         )
         small.fit(X[:_COMPILED], y[:_COMPILED]).predict(X[:9])
-        self._wait()
+        self.wait()
         watch = Stopwatch()
         with Joules(meter) as spent:
             model.fit(X[:n], y[:n])
-            self._wait()
+            self.wait()
         fit = watch.lap().seconds
         accuracy = float((model.predict(X[n:]) == y[n:]).sum()) / len(y[n:])
         return {
@@ -201,7 +222,7 @@ class OnGPU(Experiment):
             "joules": spent.joules,
         }
 
-    def _timed(
+    def timed(
         self,
         measurement: str,
         calls: Mapping[str, Call],
@@ -209,50 +230,41 @@ class OnGPU(Experiment):
         rates: Callable[..., dict[str, Any]],
     ) -> list[dict[str, Any]]:
         """Return a record per call, with what `rates` computes from the seconds."""
-        result = interleave(calls, self.options.repeats, self._wait)
+        result = interleave(calls, self.options.repeats, self.wait)
         seconds = {name: median(own) for name, own in result.items()}
         return [
             {"measurement": measurement, "method": name, **sizes, "seconds": value}
             | rates(value, seconds)
-            | {"joules": self._joules(calls[name], value)}
+            | {"joules": self.joules(calls[name], value)}
             for name, value in seconds.items()
         ]
 
-    def _joules(self, call: Call, seconds: float) -> float | None:
+    def joules(self, call: Call, seconds: float) -> float | None:
         """Return the energy of a call, from enough calls to be measurable."""
         times = max(1, round(_ENERGY_SECONDS / seconds)) if self.meter.read else 0
         with Joules(self.meter) as spent:
             for _ in range(times):
                 call()
-            self._wait()
+            self.wait()
         return None if spent.joules is None else spent.joules / times
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Return when all work is done."""
         if self.on_gpu:
             self.torch.cuda.synchronize(self.device)
 
-    def _normal(self, *shape: int) -> Any:
+    def normal(self, *shape: int) -> Any:
+        """Return a tensor of normal numbers."""
         generator = self.torch.Generator(self.device).manual_seed(self.options.seed)
         return self.torch.randn(*shape, device=self.device, generator=generator)
 
-    def _plan(self, kernel: Kernel, d: int, D: int, projection: str) -> Any:
+    def plan(self, kernel: Kernel, d: int, D: int, projection: str) -> Any:
+        """Return the plan of a draw of features."""
         rows, stream = np.zeros((2, d), np.float32), Stream(self.options.seed)
         return fit_plan(kernel, rows, None, D, stream, projection=projection)
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return a description of the device and of its energy counter."""
-        ran = self.reason is None
-        versions = versions_of(("torch", "nvidia-ml-py"))
-        return {
-            "ran": ran,
-            "reason": self.reason,
-            "device": self._described() if ran else None,
-            "energy": (self.meter if ran else gpu_meter()).name,
-            "versions": results["versions"]
-            | {name: result for name, result in versions.items() if result},
-        }
-
-    def _described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
+        """Return the description of the device."""
         if not self.on_gpu:
             return {"name": "cpu"}
         properties = self.torch.cuda.get_device_properties(self.device)
@@ -265,54 +277,48 @@ class OnGPU(Experiment):
             "matmul_precision": self.torch.get_float32_matmul_precision(),
         }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _with_milliseconds(results),
-            "{measurement}",
-            "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
-            " | test accuracy",
-            "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
-            "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
-            per="measurement",
-        )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return picoseconds per feature, beside those of writing it."""
-        figure, (axes,) = panels(1, title=results["device"]["name"])
-        shown = of(results["records"], measurement="features")
-        for record in shown:
-            cost = record["picoseconds_a_feature"]
-            if record["method"] == "write":
-                axes.axvline(cost, color=RED, linestyle="--")
-            else:
-                axes.plot(cost, record["method"], "o", color=BLUE)
-        axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.margins(x=0.1)
-        if shown:
-            sizes = text("{n:,} rows, d = {d:,}, D = {n_components:,}", shown[0])
-            name_axes(axes, sizes, "picoseconds per feature (dashed: of writing it)")
-        return figure
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _with_milliseconds(results),
+        "{measurement}",
+        "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
+        " | test accuracy",
+        "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
+        "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
+        per="measurement",
+    )
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the device, or why the benchmark did not run."""
-        versions = sorted(results["versions"].items())
-        named = ", ".join(f"{name} {version}" for name, version in versions)
-        message = f"{{device[name]}}; {named}"
-        missed = "The GPU benchmark did not run: {reason}."
-        yield text(message if results["ran"] else missed, results)
-        yield text("energy: {energy}", results)
 
-    @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the figure of the cost per feature, if it was measured."""
-        features = of(results["records"], measurement="features")
-        return super().figures(results) if features else {}
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return picoseconds per feature, beside those of writing it, if measured."""
+    shown = of(results["records"], measurement="features")
+    if not shown:
+        return {}
+    figure, (axes,) = panels(1, title=results["device"]["name"])
+    for record in shown:
+        cost = record["picoseconds_a_feature"]
+        if record["method"] == "write":
+            axes.axvline(cost, color=RED, linestyle="--")
+        else:
+            axes.plot(cost, record["method"], "o", color=BLUE)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.1)
+    sizes = text("{n:,} rows, d = {d:,}, D = {n_components:,}", shown[0])
+    name_axes(axes, sizes, "picoseconds per feature (dashed: of writing it)")
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """Return the device, or why the benchmark did not run."""
+    versions = sorted(results["versions"].items())
+    named = ", ".join(f"{name} {version}" for name, version in versions)
+    message = f"{{device[name]}}; {named}"
+    missed = "The GPU benchmark did not run: {reason}."
+    yield text(message if results["ran"] else missed, results)
+    yield text("energy: {energy}", results)
 
 
 def _rates(

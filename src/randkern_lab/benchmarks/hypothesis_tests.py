@@ -16,6 +16,7 @@ time.
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -27,8 +28,8 @@ import randkern
 from ..contenders import Contender, known_names
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, listing, of
+from ..runner import Case, Recorder, SkippedCase, grid
+from ..tables import listing, of
 
 #: Questions, with what is true of the samples: first the hypothesis.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -133,104 +134,100 @@ class Options(CommonOptions):
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
 
 
-class HypothesisTests(Experiment):
-    """Shares of rejections, when the hypothesis is true and when it is not."""
+SKIPPED_BY = ("question", "method", "n")
 
-    name = "hypothesis-tests"
-    title = "Level, power and seconds of tests of two samples and of independence."
-    command = "bench"
-    Options = Options
-    skipped_by = ("question", "method", "n")
 
-    def cases(self) -> Iterator[Case]:
-        """Return each test at each size, under the hypothesis and otherwise."""
-        methods = known_names("test", self.options.methods, METHODS)
-        for question, truths in QUESTIONS.items():
-            yield from grid(
-                question=(question,),
-                method=methods,
-                n=sorted(set(self.options.n)),
-                truth=truths,
-            )
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Return the share of rejections, over new samples in every trial."""
-        question, n, options = case["question"], case["n"], self.options
-        method = METHODS[case["method"]]
-        method.check(n)
-        if case["method"] == "columns" and question != "two samples":
-            raise SkippedCase("it compares columns of two samples")
-        trials, full = options.trials, _FULL_ROWS
-        if case["method"] in _SLOW:
-            trials, full = trials // 4, _SLOW_ROWS
-        trials = max(1, trials * min(n, full) // n)
-        rng = np.random.default_rng([options.seed, n])
-        rejections, seconds = 0, []
-        for trial in range(trials):
-            X, Y = samples(case["truth"], n, rng)
-            start = time.process_time()
-            pvalue = method.make(question, X, Y, trial)
-            seconds.append(time.process_time() - start)
-            rejections += bool(pvalue <= _LEVEL)
-        return {
-            "seed": options.seed,
-            "label": method.label,
-            "trials": trials,
-            "rejected": rejections / trials,
-            "seconds": median(seconds),
-        }
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _with_intervals(results),
-            "{question}: rejected at 5 %, and CPU seconds of a test",
-            "test | rows | samples | truth | rejected | 95 % interval | CPU s",
-            "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
-            "{low:.1p} to {high:.1p} | {seconds:.3g}",
-            per="question",
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Count rejections of each test, under the hypothesis and otherwise."""
+    methods = known_names("test", options.methods, METHODS)
+    for question, truths in QUESTIONS.items():
+        cases = grid(
+            question=(question,),
+            method=methods,
+            n=sorted(set(options.n)),
+            truth=truths,
         )
+        recorder.measure(cases, partial(rejections, options))
+    return {}
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return shares of rejections and seconds against the number of rows."""
-        figure, axes = panels(6, 3, (4.4, 3.6))
-        for place, (truths, title, top) in zip(
-            axes,
-            (
-                (("correlated",), "two samples, correlated columns: power", 105),
-                (("tails",), "two samples, heavier tails: power", 105),
-                (("square",), "independence, a square: power", 105),
-                (("same", "independent"), "no difference: level (5 %)", 20),
-            ),
-            strict=False,
-        ):
-            curves(
-                place,
-                [r for r in results["records"] if r["truth"] in truths],
-                "n",
-                "rejected",
-                METHODS,
-                title=title,
-                xlabel="rows of each sample",
-                ylabel="rejected in %",
-                log="x",
-                scale=100.0,
-            )
-            place.set_ylim(0, top)
-        axes[3].axhline(100 * _LEVEL, color="grey", linewidth=1)
-        for place, question in zip(axes[4:], QUESTIONS, strict=True):
-            curves(
-                place,
-                of(results["records"], question=question),
-                "n",
-                "seconds",
-                METHODS,
-                title=f"{question}: seconds",
-                xlabel="rows of each sample",
-                ylabel="CPU seconds of a test",
-            )
-        add_legend(figure)
-        return figure
+
+def rejections(options: Options, case: Case) -> dict[str, Any]:
+    """Return the share of rejections, over new samples in every trial."""
+    question, n = case["question"], case["n"]
+    method = METHODS[case["method"]]
+    method.check(n)
+    if case["method"] == "columns" and question != "two samples":
+        raise SkippedCase("it compares columns of two samples")
+    trials, full = options.trials, _FULL_ROWS
+    if case["method"] in _SLOW:
+        trials, full = trials // 4, _SLOW_ROWS
+    trials = max(1, trials * min(n, full) // n)
+    rng = np.random.default_rng([options.seed, n])
+    rejected, seconds = 0, []
+    for trial in range(trials):
+        X, Y = samples(case["truth"], n, rng)
+        start = time.process_time()
+        pvalue = method.make(question, X, Y, trial)
+        seconds.append(time.process_time() - start)
+        rejected += bool(pvalue <= _LEVEL)
+    return {
+        "seed": options.seed,
+        "label": method.label,
+        "trials": trials,
+        "rejected": rejected / trials,
+        "seconds": median(seconds),
+    }
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _with_intervals(results),
+        "{question}: rejected at 5 %, and CPU seconds of a test",
+        "test | rows | samples | truth | rejected | 95 % interval | CPU s",
+        "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
+        "{low:.1p} to {high:.1p} | {seconds:.3g}",
+        per="question",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return shares of rejections and seconds against the number of rows."""
+    figure, axes = panels(6, 3, (4.4, 3.6))
+    for place, (truths, title, top) in zip(
+        axes,
+        (
+            (("correlated",), "two samples, correlated columns: power", 105),
+            (("tails",), "two samples, heavier tails: power", 105),
+            (("square",), "independence, a square: power", 105),
+            (("same", "independent"), "no difference: level (5 %)", 20),
+        ),
+        strict=False,
+    ):
+        curves(
+            place,
+            [r for r in results["records"] if r["truth"] in truths],
+            "n",
+            "rejected",
+            METHODS,
+            title=title,
+            xlabel="rows of each sample",
+            ylabel="rejected in %",
+            log="x",
+            scale=100.0,
+        )
+        place.set_ylim(0, top)
+    axes[3].axhline(100 * _LEVEL, color="grey", linewidth=1)
+    for place, question in zip(axes[4:], QUESTIONS, strict=True):
+        curves(
+            place,
+            of(results["records"], question=question),
+            "n",
+            "seconds",
+            METHODS,
+            title=f"{question}: seconds",
+            xlabel="rows of each sample",
+            ylabel="CPU seconds of a test",
+        )
+    add_legend(figure)
+    return figure

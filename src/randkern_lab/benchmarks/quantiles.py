@@ -24,8 +24,8 @@ from ..contenders import Contender, known_names
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, grid
-from ..tables import TextTable, aggregated, listing
+from ..runner import Case, Recorder, grid
+from ..tables import aggregated, listing
 
 LEVELS = (0.05, 0.5, 0.95)
 _COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
@@ -139,53 +139,47 @@ class Options(CommonOptions):
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
 
 
-class Quantiles(Experiment):
-    """Quantiles of 5, 50 and 95 % by four methods, beside the true ones."""
+SKIPPED_BY = ("method", "n")
 
-    name = "quantiles"
-    title = "Quantiles beside the true ones: errors, coverage, crossings, seconds."
-    command = "bench"
-    Options = Options
-    skipped_by = ("method", "n")
 
-    def cases(self) -> Iterator[Case]:
-        """Return each method on each data set."""
-        options = self.options
-        yield from grid(
-            n=sorted(set(options.n)),
-            seed=range(options.seed, options.seed + options.seeds),
-            method=known_names("method", options.methods, METHODS),
-        )
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit each method to each data set, in a process of its own."""
 
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Fit in a process of its own."""
+    def measure(case: Case) -> dict[str, Any]:
         method = METHODS[case["method"]]
         method.check(case["n"])
         return {"label": method.label} | in_fresh_process(fit_quantiles, case)
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _over_seeds(results),
-            "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
-            "method | rows | RMSE | pinball | between | crossing | CPU s",
-            "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "
-            "{pinball_std:.4f} | {coverage:.1p} ± {coverage_std:.1p} | "
-            "{crossing:.1p} | {train_cpu_seconds:.2f}",
-            "means over {n_seeds} data sets, ± standard deviations; RMSE: from the "
-            "true quantiles; between and crossing: % of test rows",
-        )
+    cases = grid(
+        n=sorted(set(options.n)),
+        seed=range(options.seed, options.seed + options.seeds),
+        method=known_names("method", options.methods, METHODS),
+    )
+    recorder.measure(cases, measure)
+    return {}
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors, with the range of the data sets, and seconds."""
-        figure, (left, right) = panels(2)
-        shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
-        label = "RMSE from true quantiles"
-        curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
-        seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
-        curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
-        add_legend(figure)
-        return figure
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _over_seeds(results),
+        "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
+        "method | rows | RMSE | pinball | between | crossing | CPU s",
+        "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "
+        "{pinball_std:.4f} | {coverage:.1p} ± {coverage_std:.1p} | "
+        "{crossing:.1p} | {train_cpu_seconds:.2f}",
+        "means over {n_seeds} data sets, ± standard deviations; RMSE: from the "
+        "true quantiles; between and crossing: % of test rows",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors, with the range of the data sets, and seconds."""
+    figure, (left, right) = panels(2)
+    shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
+    label = "RMSE from true quantiles"
+    curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
+    seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
+    curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
+    add_legend(figure)
+    return figure

@@ -3,8 +3,8 @@
 ``KernelRidgeClassifier`` is compared to scikit-learn's
 ``RidgeClassifier(solver="cholesky")`` on ``RBFSampler`` and ``Nystroem`` (the optical
 kernel: two dense products in NumPy; the polynomial kernel: ``PolynomialCountSketch``),
-to Falkon and to xGPR's discriminant, if installed. All use the same float32 rows,
-kernel, penalty and intercept (Falkon and xGPR have none). Each fit runs in its own
+and to Falkon, if installed. All use the same float32 rows, kernel, penalty and
+intercept (Falkon has none). Each fit runs in its own
 process, so that its peak memory is its own, and fits 64 rows before it is timed;
 contenders take turns, seed after seed.
 
@@ -33,14 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
+from randkern._memory import resolve_memory_limit
 
-from ..contenders import Contender, known_names
+from ..contenders import Contender, known_names, nonempty_records
 from ..options import option
 from ..process import in_fresh_process
-from ..runner import Case, grid
+from ..runner import Case, Recorder, grid
 from ..tables import (
-    Fitted,
-    TextTable,
     aggregated,
     fitted_power,
     listing,
@@ -49,13 +48,12 @@ from ..tables import (
     sentences,
     text,
 )
-from .classifiers import ClassifierExperiment, cost_figure
+from .classifiers import SavedRows, cost_figure, fit_classifier, rows_in_files
 from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
     FalkonClassifier,
     RidgeOnFeatures,
     SGDOnFeatures,
-    XGPRClassifier,
     own_ridge,
     peer_bytes,
     ridge_record,
@@ -63,7 +61,7 @@ from .ridge_models import (
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
 SOLVERS = ("pcg", "cholesky", "sgd", "auto")
-LIBRARIES = ("falkon", "xgpr")
+LIBRARIES = ("falkon",)
 _pcg = partial(own_ridge, solver="pcg")
 _cholesky = partial(own_ridge, solver="cholesky")
 _landmarks = partial(_cholesky, features="nystrom")
@@ -90,7 +88,6 @@ METHODS: Mapping[str, Contender] = {
         ("PolynomialCountSketch", "", "red", "v", _DOTS, RidgeOnFeatures),
         ("Nystroem", "", "orange", "P", _LONG, RidgeOnFeatures),
         ("falkon", "Falkon", "black", "X", _LONG, FalkonClassifier, "falkon"),
-        ("xgpr", "xGPR, discriminant", "grey", "*", "--", XGPRClassifier, "xGPR"),
     )
 }
 
@@ -182,200 +179,189 @@ class Options(RowOptions):
     )
     peers: bool = option(True, "Beside the other libraries.")
     nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
-    libraries: tuple[str, ...] = option(
-        LIBRARIES, "Of falkon, xgpr, where they are installed."
-    )
+    libraries: tuple[str, ...] = option(LIBRARIES, "Of falkon, where it is installed.")
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
     comparison: bool = option(True, "Measure all of the above.")
     scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
 
 
-class Ridge(ClassifierExperiment):
-    """Ridge classifiers, each in a process of its own."""
+SKIPPED_BY = ("family", "method", "n_components")
 
-    name = "ridge"
-    title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
-    Options = Options
-    contenders = METHODS
-    skipped_by = ("family", "method", "n_components")
-    record = staticmethod(ridge_record)
 
-    def prepare(self) -> dict[str, Any] | None:
-        """Write the rows to files for the processes."""
-        options = self.options
-        known_names("kernel", [options.kernel], FAMILIES)
-        if not (options.comparison or options.scaling):
-            raise ValueError("--no-comparison leaves nothing to do without --scaling")
-        sizes = self.sizes = QUICK if options.quick else FULL
-        described = super().prepare() if options.comparison else None
-        if options.scaling:
-            self.first = max(*sizes["n"], sizes["fixed_n"])  # of the test rows
-            n = self.first + TEST_ROWS
-            self.say(f"writing {n:,} rows")
-            self.streams = self.resources.enter_context(
-                TemporaryDirectory(prefix=PREFIX)
+def fit(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return fit_classifier(request, METHODS, ridge_record)
+
+
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit ridge classifiers, each in a process of its own; measure how cost grows."""
+    known_names("kernel", [options.kernel], FAMILIES)
+    if not (options.comparison or options.scaling):
+        raise ValueError("--no-comparison leaves nothing to do without --scaling")
+    methods, limit = methods_of(options), options.memory_limit
+    gaussian, described, lengthscale = options.kernel == "gaussian", None, None
+    records: list[Case] = []
+    if options.comparison:
+        with rows_in_files(options, METHODS, fit) as rows:
+            records = recorder.measure(
+                grid(
+                    family=[options.kernel],
+                    seed=range(options.seed, options.seed + options.repeats),
+                    n_components=sorted(set(options.n_components)),
+                    method=methods,
+                ),
+                partial(compared, rows),
             )
-            write_rows(self.streams, n, sizes["d"], options.seed)
-        return described
-
-    @property
-    def methods(self) -> list[str]:
-        """The peers, the reference of ratios first, and our solvers."""
-        options = self.options
-        own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
-        if not options.peers:
-            return known_names("solver", own, SOLVERS)
-        first, *others = (m for m in PEERS[options.kernel] if m in METHODS)
-        peers = [first, *(others if options.nystroem else [])]
-        if options.kernel == "gaussian":
-            if options.libraries:
-                peers += known_names("library", options.libraries, LIBRARIES)
-            if options.nystroem and own:
-                own.append("landmarks")
-        if {"pcg", "auto"} & set(own) and "cholesky" not in own:
-            own.append("cholesky")
-        return [*peers, *own]
-
-    def cases(self) -> Iterator[Case]:
-        """Return contenders in turn, seed after seed, and the points of the scaling."""
-        options, first = self.options, self.options.seed
-        if options.comparison:
-            yield from grid(
-                family=[options.kernel],
-                seed=range(first, first + options.repeats),
-                n_components=sorted(set(options.n_components)),
-                method=self.methods,
-            )
-        if options.scaling:
-            sizes = self.sizes
-            for D in sizes["n_components"]:
-                yield {"axis": "n_components", "n_components": D, "n": sizes["fixed_n"]}
-            for n in sizes["n"]:
-                yield {"axis": "n", "n_components": sizes["fixed_n_components"], "n": n}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        if "axis" in case:
-            return self._streamed(case)
-        result, method = super().measure(case), case["method"]
-        library = PEERS[case["family"]].get(method, "randkern")
-        return {
-            "library": "".join(METHODS[method].needs) or library,
-            "test_accuracy": 1.0 - result["test_error"],
-            **result,
-        }
-
-    def _streamed(self, case: Case) -> dict[str, Any]:
-        options, sizes, d = self.options, self.sizes, self.sizes["d"]
-        limits = {"n_components": options.memory_limit, "n": sizes["memory_limit"]}
-        request = {
-            **{**case, "d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
-            **{"seed": options.seed, "folder": self.streams, "test_from": self.first},
-            "memory_limit": limits[case["axis"]],
-        }
-        result = in_fresh_process(fit_stream, request)
-        item = result["train_seconds"] / max(result["iterations"], 1)
-        return {"d": d, "seconds_per_iteration": item, **result}
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the summary, with the scaling separate from the comparison."""
-        options, gaussian = self.options, self.options.kernel == "gaussian"
-        records, scaled = _apart(results["records"])
-        skipped, unscaled = _apart(results["skipped"])
-        if options.comparison:
-            super().conclude({**results, "records": records, "skipped": skipped})
-        resolved = {
-            "lengthscale": getattr(self, "lengthscale", None) if gaussian else None,
+        nonempty_records(recorder)
+        described, lengthscale = rows.described, rows.lengthscale
+    # Once, whatever the seeds.
+    once = {(s["method"], s["n_components"]): s for s in reversed(recorder.skipped)}
+    skipped = [
+        {key: value for key, value in note.items() if key != "seed"}
+        | {"method": METHODS[note["method"]].label}
+        for note in reversed(once.values())
+    ]
+    scaling = {"scaling": scaled(options, recorder)} if options.scaling else {}
+    return {
+        "dataset": described,
+        "arguments": {
+            "lengthscale": lengthscale if gaussian else None,
             "degree": None if gaussian else options.degree,
-            "methods": self.methods,
-            "memory_limit": self.memory_limit,
-        }
-        # Once, whatever the seeds.
-        once = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
-        result = {
-            "arguments": results["arguments"] | resolved,
-            "records": records,
-            "skipped": [
-                {key: value for key, value in note.items() if key != "seed"}
-                | {"method": METHODS[note["method"]].label}
-                for note in reversed(once.values())
-            ],
-            "summary": summarise(records),
-        }
-        if options.scaling:
-            named = {"alpha": options.alpha, "seed": options.seed}
-            pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
-            result["scaling"] = {
-                "arguments": {**self.sizes, **named},
-                "records": scaled,
-                "exponents": exponents(scaled),
-                "skipped": [pcg | note for note in unscaled],
-            }
-        return result
+            "methods": methods,
+            "memory_limit": None if limit is None else resolve_memory_limit(limit),
+        },
+        "records": records,
+        "skipped": skipped,
+        "summary": summarise(records),
+        **scaling,
+    }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
+
+def methods_of(options: Options) -> list[str]:
+    """Return the peers, the reference of ratios first, and our solvers."""
+    own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
+    if not options.peers:
+        return known_names("solver", own, SOLVERS)
+    first, *others = (m for m in PEERS[options.kernel] if m in METHODS)
+    peers = [first, *(others if options.nystroem else [])]
+    if options.kernel == "gaussian":
+        if options.libraries:
+            peers += known_names("library", options.libraries, LIBRARIES)
+        if options.nystroem and own:
+            own.append("landmarks")
+    if {"pcg", "auto"} & set(own) and "cholesky" not in own:
+        own.append("cholesky")
+    return [*peers, *own]
+
+
+def compared(rows: SavedRows, case: Case) -> dict[str, Any]:
+    """Fit a classifier in its own process; name its library."""
+    result, method = rows.measure(case), case["method"]
+    library = PEERS[case["family"]].get(method, "randkern")
+    return {
+        "library": "".join(METHODS[method].needs) or library,
+        "test_accuracy": 1.0 - result["test_error"],
+        **result,
+    }
+
+
+def scaled(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Measure the cost of conjugate gradients against D and n, on streamed rows."""
+    sizes, before = QUICK if options.quick else FULL, len(recorder.skipped)
+    first = max(*sizes["n"], sizes["fixed_n"])  # of the test rows
+    limits = {"n_components": options.memory_limit, "n": sizes["memory_limit"]}
+    d, n, size = sizes["d"], sizes["fixed_n"], sizes["fixed_n_components"]
+    recorder.say(f"writing {first + TEST_ROWS:,} rows")
+    with TemporaryDirectory(prefix=PREFIX) as folder:
+        write_rows(folder, first + TEST_ROWS, d, options.seed)
+
+        def measure(case: Case) -> dict[str, Any]:
+            request = {
+                **{**case, "d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
+                **{"seed": options.seed, "folder": folder, "test_from": first},
+                "memory_limit": limits[case["axis"]],
+            }
+            result = in_fresh_process(fit_stream, request)
+            item = result["train_seconds"] / max(result["iterations"], 1)
+            return {"d": d, "seconds_per_iteration": item, **result}
+
+        records = recorder.measure(
+            [
+                *grid(axis=["n_components"], n_components=sizes["n_components"], n=[n]),
+                *grid(axis=["n"], n_components=[size], n=sizes["n"]),
+            ],
+            measure,
+        )
+    pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
+    return {
+        "arguments": {**sizes, "alpha": options.alpha, "seed": options.seed},
+        "records": records,
+        "exponents": exponents(records),
+        "skipped": [pcg | note for note in recorder.skipped[before:]],
+    }
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        described(results),
+        _TITLE,
+        "D | method | features | fit | train | × faster | predict | accuracy | "
+        "peak | iter. | residual | outcome",
+        "{n_components:,} | {method} | {features_seconds:seconds} | "
+        "{fit_seconds:seconds} | {train_seconds:seconds} | "
+        "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
+        "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
+        "{outcome:words}",
+        "peers: features, then RidgeClassifier; medians over seeds; train is "
+        "features and fit; peak is of the whole process, with imports and data",
+    )
+    for axis, (name, fixed) in _AXES.items():
         yield from listing(
             results,
-            described(results),
-            _TITLE,
-            "D | method | features | fit | train | × faster | predict | accuracy | "
-            "peak | iter. | residual | outcome",
-            "{n_components:,} | {method} | {features_seconds:seconds} | "
-            "{fit_seconds:seconds} | {train_seconds:seconds} | "
-            "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
-            "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
+            of(_scaled(results), axis=axis),
+            f"pcg on streamed rows, d = {{d:,}}, {fixed}",
+            f"{name} | fit | iterations | an iteration | peak | anonymous | "
+            "test error | outcome",
+            f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
+            "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
+            "{peak_anonymous_bytes:megabytes} | {test_error:percent} | "
             "{outcome:words}",
-            "peers: features, then RidgeClassifier; medians over seeds; train is "
-            "features and fit; peak is of the whole process, with imports and data",
+            (
+                "exponents (all points, last two): "
+                + ", ".join(
+                    f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
+                    f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
+                    for key, cost in _COSTS.items()
+                )
+            ),
         )
-        for axis, (name, fixed) in _AXES.items():
-            yield from listing(
-                results,
-                of(_scaled(results), axis=axis),
-                f"pcg on streamed rows, d = {{d:,}}, {fixed}",
-                f"{name} | fit | iterations | an iteration | peak | anonymous | "
-                "test error | outcome",
-                f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
-                "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
-                "{peak_anonymous_bytes:megabytes} | {test_error:percent} | "
-                "{outcome:words}",
-                Fitted(
-                    "exponents (all points, last two): "
-                    + ", ".join(
-                        f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
-                        f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
-                        for key, cost in _COSTS.items()
-                    )
-                ),
-            )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against seconds."""
-        shown = list(described(results))
-        title = text(_TITLE, {**results, **(shown[0] if shown else {})})
-        return cost_figure(shown, METHODS, title, (7.6, 5.2))
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the fits that stopped early, the skipped cases, and exponents."""
-        for entry in results["summary"]:
-            if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
-                beside = of(results["summary"], n_components=entry["n_components"])
-                methods = {item["method"] for item in beside}
-                message = "{label}, D = {n_components:,}: {outcome:words} "
-                message += "at a residual of {residual:.1e}"
-                if any(METHODS[m].memory for m in methods):
-                    message += "; the peers' systems are solved exactly, as is ours by "
-                    message += "cholesky"
-                    message += ", which was skipped" * ("cholesky" not in methods)
-                yield text(message, entry)
-        yield from super().notes(results)
-        if "scaling" in results:
-            message = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
-            yield from sentences(results["scaling"]["skipped"], message)
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return error against seconds."""
+    shown = list(described(results))
+    title = text(_TITLE, {**results, **(shown[0] if shown else {})})
+    return cost_figure(shown, METHODS, title, (7.6, 5.2))
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """Return the fits that stopped early, the skipped cases, and exponents."""
+    for entry in results["summary"]:
+        if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
+            beside = of(results["summary"], n_components=entry["n_components"])
+            methods = {item["method"] for item in beside}
+            message = "{label}, D = {n_components:,}: {outcome:words} "
+            message += "at a residual of {residual:.1e}"
+            if any(METHODS[m].memory for m in methods):
+                message += "; the peers' systems are solved exactly, as is ours by "
+                message += "cholesky"
+                message += ", which was skipped" * ("cholesky" not in methods)
+            yield text(message, entry)
+    if "scaling" in results:
+        message = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
+        yield from sentences(results["scaling"]["skipped"], message)
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -426,9 +412,3 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
             for cost in _COSTS
         }
     return slopes
-
-
-def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the entries of the comparison, and those of the scaling."""
-    scaled = [entry for entry in entries if "axis" in entry]
-    return [entry for entry in entries if "axis" not in entry], scaled

@@ -142,39 +142,6 @@ class FalkonClassifier:
         return self.classes_[scores.numpy().argmax(axis=1)]
 
 
-class XGPRClassifier:
-    """xGPR's kernel discriminant on structured features, from class means.
-
-    Its noise is √alpha; it is solved exactly up to 8,192 features (its own limit), and
-    beyond by conjugate gradients to a tolerance of 1e-6.
-    """
-
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self.package = importlib.import_module("xGPR")
-        constants = importlib.import_module("xGPR.constants.constants")
-        self.exact = request["n_components"] <= constants.MAX_CLOSED_FORM_RFFS
-        self.outcome_ = "exact" if self.exact else "tolerance of 1e-6"
-        self.request = request
-
-    def fit(self, X: Any, y: Any) -> "XGPRClassifier":
-        asked = self.request
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        data = self.package.build_classification_dataset(X, numbers)
-        self.model_ = self.package.xGPDiscriminant(
-            asked["n_components"],
-            kernel_settings={"intercept": False},
-            verbose=False,
-            random_seed=asked["seed"],
-        )
-        hyperparameters = np.log([asked["alpha"] ** 0.5, 1 / asked["lengthscale"]])
-        self.model_.set_hyperparams(hyperparameters, data)
-        self.model_.fit(data, mode="exact" if self.exact else "cg")
-        return self
-
-    def predict(self, X: Any) -> Any:
-        return self.classes_[self.model_.predict(X).argmax(axis=1)]
-
-
 def ridge_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
     """Return the error of a fit, what it took, and the outcome of its linear solve.
 

@@ -4,7 +4,7 @@
     python -m randkern_lab.benchmarks.scale weigh NEW.jsonl BASELINE.jsonl
 
 `record` fits the real tables of ``randkern bench tables`` and the generated ones of
-``randkern bench families``, and writes one line per fit. It resumes: cases that the
+:mod:`.families`, and writes one line per fit. It resumes: cases that the
 file has are not fitted again. The clock is stopped, so that the work alone decides and
 a busy machine has the same results. `weigh` prints geometric means of the ratios to
 the baseline, by group of sizes, over the cases that both records have.

@@ -19,12 +19,12 @@ from sklearn.svm import SVC, LinearSVC
 
 import randkern
 
-from ..contenders import Contender
+from ..contenders import Contender, known_names, nonempty_records
 from ..options import option
-from ..runner import Case
+from ..runner import Recorder, grid
 from ..scoring import Trial
-from ..tables import TextTable, listing, text
-from .classifiers import ClassifierExperiment, classifier_record, cost_figure
+from ..tables import listing, text
+from .classifiers import classifier_record, cost_figure, fit_classifier, rows_in_files
 from .rows import RowOptions
 
 
@@ -115,49 +115,52 @@ class Options(RowOptions):
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "2GB".')
 
 
-class Machines(ClassifierExperiment):
-    """Machines with the hinge loss, each in a process of its own."""
+SKIPPED_BY = ("method", "n_components")
 
-    name = "svm"
-    title = "Accuracy of support vector machines against seconds, beside scikit-learn."
-    Options = Options
-    contenders = METHODS
-    record = staticmethod(machine_record)
 
-    def cases(self) -> Iterator[Case]:
-        """Return methods on features by their number, then exact kernels."""
-        methods = [m for m in METHODS if m in self.methods]
-        for size in sorted(set(self.options.n_components)):
-            for method in (m for m in methods if m in _ON_FEATURES):
-                yield {"method": method, "n_components": size, "n_train": self.n}
-        n = min(self.n, self.options.exact_rows)
-        for method in (m for m in methods if m not in _ON_FEATURES):
-            yield {"method": method, "n_components": None, "n_train": n}
+def fit(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a machine in this process."""
+    return fit_classifier(request, METHODS, machine_record)
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        result = super().conclude(results)
-        return {"arguments": result["arguments"] | {"C": self.options.penalty}}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            results["records"],
-            _TITLE,
-            "method | rows | D | accuracy | train | CPU s | predict | support | gap | "
-            "peak",
-            "{label} | {n_train:,} | {n_components:,} | "
-            "{test_accuracy:percent} | {train_seconds:seconds} | "
-            "{train_cpu_seconds:seconds} | {predict_seconds:seconds} | "
-            "{n_support:,} | {duality_gap:.0e} | {peak_memory_bytes:megabytes}",
-            "train: features and fit, in seconds of the clock and of all processors; "
-            "support: rows with weight; gap: the relative duality gap; peak of the "
-            "whole process, with imports and data",
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit machines with the hinge loss, each in a process of its own."""
+    methods = known_names("method", options.methods, METHODS)
+    methods = [m for m in METHODS if m in methods]
+    with rows_in_files(options, METHODS, fit) as rows:
+        on_features = grid(
+            n_components=sorted(set(options.n_components)),
+            method=[m for m in methods if m in _ON_FEATURES],
+            n_train=[rows.n],
         )
+        exact = grid(
+            n_components=[None],
+            method=[m for m in methods if m not in _ON_FEATURES],
+            n_train=[min(rows.n, options.exact_rows)],
+        )
+        recorder.measure([*on_features, *exact], rows.measure)
+    nonempty_records(recorder)
+    named = {"lengthscale": rows.lengthscale, "C": options.penalty}
+    return {"dataset": rows.described, "arguments": named}
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against seconds."""
-        title = text(f"{_TITLE}; labels: D", results)
-        return cost_figure(results["records"], METHODS, title, (7.2, 4.8))
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        results["records"],
+        _TITLE,
+        "method | rows | D | accuracy | train | CPU s | predict | support | gap | peak",
+        "{label} | {n_train:,} | {n_components:,} | "
+        "{test_accuracy:percent} | {train_seconds:seconds} | "
+        "{train_cpu_seconds:seconds} | {predict_seconds:seconds} | "
+        "{n_support:,} | {duality_gap:.0e} | {peak_memory_bytes:megabytes}",
+        "train: features and fit, in seconds of the clock and of all processors; "
+        "support: rows with weight; gap: the relative duality gap; peak of the "
+        "whole process, with imports and data",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return error against seconds."""
+    title = text(f"{_TITLE}; labels: D", results)
+    return cost_figure(results["records"], METHODS, title, (7.2, 4.8))

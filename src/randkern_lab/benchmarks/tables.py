@@ -19,9 +19,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import studentized_range
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import SVC, SVR
 
 import randkern as rk
 
@@ -29,9 +27,9 @@ from ..contenders import Contender, known_names, nonempty_records
 from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Experiment, grid
+from ..runner import Case, Recorder, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import TextTable, of, pivot
+from ..tables import of, pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -44,9 +42,6 @@ METHODS: Mapping[str, Contender] = {
         ("xgboost", "XGBoost", "pink", "^", "xgboost"),
         ("catboost", "CatBoost", "green", "P", "catboost"),
         ("forest", "random forest", "sky", "X"),
-        ("xrfm", "xRFM", "black", "*", "xrfm"),
-        ("svm", "scikit-learn, SVM", "grey", "o"),
-        ("kernel-ridge", "scikit-learn, kernel ridge", "grey", "v"),
     )
 }
 _TYPES = {".csv", ".csv.gz", ".parquet"}
@@ -55,8 +50,6 @@ _TEST_SHARE = 0.2
 # Numeric targets with more distinct values are regression targets.
 _MAX_CLASSES = 20
 _MIN_PROBABILITY = 1e-15
-# These methods need n × n numbers, so they are skipped beyond.
-_MAX_KERNEL_ROWS = 20_000
 
 
 # -- methods --------------------------------------------------------------------------
@@ -78,8 +71,6 @@ _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
     """Return the unfitted model for n rows with some columns of texts."""
     method, seed = request["method"], request["seed"]
-    if method == "xrfm":
-        return _XRFM(seed, regression)
     if method == "tabular":
         tabular = rk.TabularRegressor if regression else rk.TabularClassifier
         return tabular(request["time_limit"], random_state=seed)
@@ -93,56 +84,12 @@ def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) 
         return (
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
-    if method in ("svm", "kernel-ridge"):
-        if n > _MAX_KERNEL_ROWS:
-            raise ValueError(f"{n} rows are more than {_MAX_KERNEL_ROWS}")
-        if method == "kernel-ridge" and not regression:
-            raise ValueError("scikit-learn's kernel ridge has no classifier")
-        machine = SVR() if regression else SVC()
-        model = machine if method == "svm" else KernelRidge(kernel="rbf")
-        return make_pipeline(rk.TabularEncoder(), model)
     ridge = rk.KernelRidgeRegressorCV if regression else rk.KernelRidgeClassifierCV
     # A learned metric has scaled the columns: a lengthscale of 1.
     kernel = rk.Gaussian(1.0) if method == "metric" else None
     metric = [rk.MetricLearner(random_state=seed)] if method == "metric" else []
     model = ridge(kernel, fit_intercept=True, random_state=seed)
     return make_pipeline(rk.TabularEncoder(), *metric, model)
-
-
-class _XRFM:
-    """xRFM on encoded columns, with a fifth of the rows for validation."""
-
-    def __init__(self, seed: int, regression: bool) -> None:
-        self.seed, self.regression = seed, regression
-
-    def fit(self, X: Any, y: np.ndarray) -> Any:
-        import torch
-        from sklearn.model_selection import train_test_split
-
-        self.encoder = rk.TabularEncoder(dtype="float32").fit(X)
-        self.classes_ = None if self.regression else np.arange(int(y.max()) + 1)
-        target = y[:, None].astype(np.float32) if self.regression else y
-        parts = train_test_split(
-            self.encoder.transform(X), target, test_size=0.2, random_state=self.seed
-        )
-        rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
-        torch.manual_seed(self.seed)
-        metric = "mse" if self.regression else "brier"
-        created = import_module("xrfm").xRFM
-        self.model = created(device=torch.device("cpu"), tuning_metric=metric)
-        self.model.fit(rows, wanted, held, held_wanted)
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        return np.asarray(self.model.predict(self.encoded(X))).ravel()
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.asarray(self.model.predict_proba(self.encoded(X)))
-
-    def encoded(self, X: Any) -> Any:
-        import torch
-
-        return torch.as_tensor(self.encoder.transform(X))
 
 
 def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
@@ -412,8 +359,8 @@ class Options(CommonOptions):
     drop: tuple[str, ...] = option((), "Columns of the tables that are no features.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest, xrfm, "
-        "svm, kernel-ridge; those that are not installed are left out.",
+        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest; those "
+        "that are not installed are left out.",
         quick=("tabular", "ridge", "hgb", "forest"),
     )
     time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
@@ -421,104 +368,88 @@ class Options(CommonOptions):
     rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
 
 
-class TableExperiment(Experiment):
-    """Methods on tables: what is listed and drawn, and their mean ranks."""
+SKIPPED_BY = ("method", "table")
 
-    skipped_by = ("method", "table")
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the mean ranks of the methods that fitted all tables."""
-        records = nonempty_records(results)
-        ranks = {
-            f"{kind}, {measure}": mean_ranks(records, kind, measure)
-            for kind, measure in (
-                ("regression", "test_error"),
-                ("classification", "test_error"),
-                ("classification", "log_loss"),
-            )
-        }
-        return {"ranks": {name: result for name, result in ranks.items() if result}}
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit each method to each table, in processes that read them."""
+    known_names("method", options.methods, METHODS)
+    paths = table_paths(options.folder)
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        for kind, measure, form, title in _MEASURES:
-            own = _having(results, measure)
-            yield from pivot(
-                results,
-                of(own, kind=kind) if kind else own,
-                title,
-                "table",
-                "method",
-                f"{{{measure}:{form}}}",
-                {name: style.label for name, style in METHODS.items()},
-            )
-        yield from pivot(
-            results,
-            _ranked(results),
-            "Mean ranks (and on how many tables {first} has no larger error)",
-            "method",
-            "ranking",
-            _rank,
-            label=str,
+    def requested(name: str, fold: int) -> dict[str, Any]:
+        asked = options.arguments()
+        return {**asked, "table": name, "path": paths[name], "fold": fold}
+
+    described, unknown = {}, set(options.drop)
+    for name in paths:
+        X, y, _ = read_table({**requested(name, 0), "drop": ()})
+        unknown.difference_update(X)
+        n_columns = len([column for column in X if column not in options.drop])
+        own = {"name": name, "kind": kind_of(y), "n": len(X), "n_columns": n_columns}
+        described[name] = own
+    if unknown:
+        raise ValueError(
+            f"no table has a column named {' or '.join(sorted(unknown))}; --drop takes "
+            "names of columns, separated by commas."
         )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        return dot_plot(results["records"])
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return which ranks may be equal."""
-        equal = [
-            f"{name}: {result['n_tables']} tables; ranks that differ by less than "
-            f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
-            for name, result in results["ranks"].items()
-        ]
-        return [*super().notes(results), *equal]
-
-
-class Tables(TableExperiment):
-    """Tables, each fitted by each method."""
-
-    name = "tables"
-    title = "Error and log loss on tables against seconds, beside trees."
-    command = "bench"
-    Options = Options
-
-    def prepare(self) -> list[dict[str, Any]]:
-        known_names("method", self.options.methods, METHODS)
-        self.paths = table_paths(self.options.folder)
-        self.kinds: dict[str, str] = {}
-        result = []
-        unknown = set(self.options.drop)
-        for name in self.paths:
-            X, y, _ = read_table({**self._request(name, 0), "drop": ()})
-            unknown.difference_update(X)
-            features = [column for column in X if column not in self.options.drop]
-            self.kinds[name] = kind = kind_of(y)
-            described = {"name": name, "kind": kind, "n": len(X)}
-            result.append({**described, "n_columns": len(features)})
-        if unknown:
-            raise ValueError(
-                f"no table has a column named {' or '.join(sorted(unknown))}; --drop "
-                "takes names of columns, separated by commas."
-            )
-        return result
-
-    def cases(self) -> Iterator[Case]:
-        methods = [m for m in METHODS if m in self.options.methods]
-        folds = range(self.options.folds)
-        for case in grid(table=self.paths, fold=folds, method=methods):
-            yield case | {"kind": self.kinds[case["table"]]}
-
-    def _request(self, name: str, fold: int) -> dict[str, Any]:
-        asked = self.options.arguments()
-        return {**asked, "table": name, "path": self.paths[name], "fold": fold}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process, which reads the table."""
+    def measure(case: Case) -> dict[str, Any]:
         contender = METHODS[case["method"]]
         contender.check()
-        request = self._request(case["table"], case["fold"]) | case
+        request = requested(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
+
+    methods = [m for m in METHODS if m in options.methods]
+    cases = grid(table=paths, fold=range(options.folds), method=methods)
+    named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
+    recorder.measure(named, measure)
+    records = nonempty_records(recorder)
+    ranks = {
+        f"{kind}, {measure}": mean_ranks(records, kind, measure)
+        for kind, measure in (
+            ("regression", "test_error"),
+            ("classification", "test_error"),
+            ("classification", "log_loss"),
+        )
+    }
+    return {
+        "dataset": list(described.values()),
+        "ranks": {name: result for name, result in ranks.items() if result},
+    }
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    for kind, measure, form, title in _MEASURES:
+        own = _having(results, measure)
+        yield from pivot(
+            results,
+            of(own, kind=kind) if kind else own,
+            title,
+            "table",
+            "method",
+            f"{{{measure}:{form}}}",
+            {name: style.label for name, style in METHODS.items()},
+        )
+    yield from pivot(
+        results,
+        _ranked(results),
+        "Mean ranks (and on how many tables {first} has no larger error)",
+        "method",
+        "ranking",
+        _rank,
+        label=str,
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    return dot_plot(results["records"])
+
+
+def notes(results: Mapping[str, Any]) -> list[str]:
+    """Return which ranks may be equal."""
+    equal = [
+        f"{name}: {result['n_tables']} tables; ranks that differ by less than "
+        f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
+        for name, result in results["ranks"].items()
+    ]
+    return equal

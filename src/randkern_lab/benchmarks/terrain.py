@@ -24,8 +24,8 @@ from ..contenders import Contender, known_names
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, grid
-from ..tables import TextTable, listing
+from ..runner import Case, Recorder, grid
+from ..tables import listing
 from .gp_peers import negative_log_density
 
 # Kilometres between places: three arc seconds, at 36 degrees north.
@@ -119,57 +119,50 @@ class Options(CommonOptions):
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
 
 
-class Terrain(Experiment):
-    """Processes of nearest rows and of features on a field over two columns."""
+SKIPPED_BY = ("method", "n")
 
-    name = "terrain"
-    title = "Heights of terrain by processes of nearest rows and of features."
-    command = "bench"
-    Options = Options
-    skipped_by = ("method", "n")
 
-    def cases(self) -> Iterator[Case]:
-        """Return each method at each size."""
-        methods = known_names("method", self.options.methods, METHODS)
-        yield from grid(n=sorted(set(self.options.n)), method=methods)
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit each method at each size, in a process of its own."""
+    methods = known_names("method", options.methods, METHODS)
 
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Fit in a process of its own."""
-        label, seed = METHODS[case["method"]].label, self.options.seed
-        answer = in_fresh_process(fit_terrain, {**case, "seed": seed})
-        return {"label": label, "seed": seed, **answer}
+    def measure(case: Case) -> dict[str, Any]:
+        own = {"label": METHODS[case["method"]].label, "seed": options.seed}
+        return own | in_fresh_process(fit_terrain, case | own)
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            results["records"],
-            "heights between {n:,} known ones",
-            "method | fitted | error (m) | −log density | in 95 % | fit | predict",
-            "{label} | {n_train:,} | {rmse:.2f} | {density:.2f} | {inside:.1p} | "
-            "{fit_cpu_seconds:.3g} | {predict_cpu_seconds:.3g}",
-            "fit and predict: CPU seconds, predict of 20,000 unknown heights",
-            per="n",
-        )
+    recorder.measure(grid(n=sorted(set(options.n)), method=methods), measure)
+    return {}
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and densities against the number of known places."""
-        figure, (left, right) = panels(2)
-        places, records = "known places", results["records"]
-        label = "error in metres"
-        curves(left, records, "n", "rmse", METHODS, xlabel=places, ylabel=label)
-        label = "negative log density"
-        curves(
-            right,
-            records,
-            "n",
-            "density",
-            METHODS,
-            xlabel=places,
-            ylabel=label,
-            log="x",
-        )
-        add_legend(figure)
-        return figure
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        results["records"],
+        "heights between {n:,} known ones",
+        "method | fitted | error (m) | −log density | in 95 % | fit | predict",
+        "{label} | {n_train:,} | {rmse:.2f} | {density:.2f} | {inside:.1p} | "
+        "{fit_cpu_seconds:.3g} | {predict_cpu_seconds:.3g}",
+        "fit and predict: CPU seconds, predict of 20,000 unknown heights",
+        per="n",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors and densities against the number of known places."""
+    figure, (left, right) = panels(2)
+    places, records = "known places", results["records"]
+    label = "error in metres"
+    curves(left, records, "n", "rmse", METHODS, xlabel=places, ylabel=label)
+    label = "negative log density"
+    curves(
+        right,
+        records,
+        "n",
+        "density",
+        METHODS,
+        xlabel=places,
+        ylabel=label,
+        log="x",
+    )
+    add_legend(figure)
+    return figure

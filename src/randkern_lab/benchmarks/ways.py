@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.linear_model import LogisticRegression
 
-from ..contenders import Contender
+from ..contenders import Contender, known_names, nonempty_records
 from ..figures import add_legend, curves, panels
 from ..options import option
-from ..runner import Case, SkippedCase
-from ..tables import TextTable, listing, text
-from .classifiers import ClassifierExperiment
+from ..runner import Case, Recorder, SkippedCase
+from ..tables import listing, text
+from .classifiers import classifier_record, fit_classifier, rows_in_files
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
 
@@ -122,74 +122,80 @@ class Options(RowOptions):
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "2GB".')
 
 
-class Ways(ClassifierExperiment):
-    """Classifiers of nine kinds, each in a process of its own."""
+SKIPPED_BY = ("method", "n_train", "n_components")
 
-    name = "ways"
-    title = "Error against seconds and memory: all our ways, beside scikit-learn's."
-    Options = Options
-    contenders = METHODS
-    skipped_by = ("method", "n_train", "n_components")
 
-    def cases(self) -> Iterator[Case]:
-        """Return the sizes of each method."""
-        options = self.options
-        sizes: dict[str, tuple[str, tuple[int, ...]]] = {
-            "landmarks": ("n_components", options.landmarks),
-            "exact": ("n_train", options.exact_rows),
-            "Nystroem": ("n_components", options.nystroem),
-            "logistic": ("max_iter", (100,)),
-            "trees": ("max_iter", options.rounds),
-        }
-        for method in self.methods:
-            key, values = sizes.get(method, ("n_components", options.n_components))
-            for size in sorted(set(values)):
-                case = {"method": method, "n_components": None, "n_train": self.n}
-                yield case | {"max_iter": None, key: size}
+def fit(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return fit_classifier(request, METHODS, classifier_record)
 
-    def measure(self, case: Case) -> dict[str, Any]:
-        if case["n_train"] > self.n:
-            raise SkippedCase(f"there are {self.n:,} training rows")
-        result = super().measure(case)
-        seed, gigabytes = self.options.seed, result["peak_memory_bytes"] / 1e9
-        return {"seed": seed, "peak_gb": gigabytes, **result}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            results["records"],
-            _TITLE,
-            "method | rows | D | iter. | test error | train | predict | peak",
-            "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | "
-            "{test_error:percent} | {train_seconds:seconds} | "
-            "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
-            "train: features and fit; peak of the whole process, with imports and data",
-        )
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Fit classifiers of nine kinds, each in a process of its own."""
+    methods = known_names("method", options.methods, METHODS)
+    sizes: dict[str, tuple[str, tuple[int, ...]]] = {
+        "landmarks": ("n_components", options.landmarks),
+        "exact": ("n_train", options.exact_rows),
+        "Nystroem": ("n_components", options.nystroem),
+        "logistic": ("max_iter", (100,)),
+        "trees": ("max_iter", options.rounds),
+    }
+    with rows_in_files(options, METHODS, fit) as rows:
 
-    @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return test error against time and memory, and few curves against time."""
-        title, records = text(_TITLE, results), results["records"]
-        seconds, ticks = "seconds of training", (0.1, 1, 10, 100)
-        both, (left, right) = panels(2, size=(4.8, 4.4), title=title)
-        for place, x, label, at in (
-            (left, "train_seconds", seconds, ticks),
-            (right, "peak_gb", "peak memory of the process (GB)", (0.3, 1, 3, 10)),
-        ):
-            curves(place, records, x, "test_error", METHODS, xlabel=label, ticks=at)
-        add_legend(both)
-        alone, (axes,) = panels(1, size=(4.8, 4.4), title=title)
-        few = {name: METHODS[name] for name in _FEW}
-        curves(
-            axes,
-            records,
-            "train_seconds",
-            "test_error",
-            few,
-            xlabel=seconds,
-            ticks=ticks,
-        )
-        _finish_few(axes, records)
-        return {"ways.png": both, "ways-seconds.png": alone}
+        def cases() -> Iterator[Case]:
+            for method in methods:
+                key, values = sizes.get(method, ("n_components", options.n_components))
+                for size in sorted(set(values)):
+                    case = {"method": method, "n_components": None, "n_train": rows.n}
+                    yield case | {"max_iter": None, key: size}
+
+        def measure(case: Case) -> dict[str, Any]:
+            if case["n_train"] > rows.n:
+                raise SkippedCase(f"there are {rows.n:,} training rows")
+            result = rows.measure(case)
+            gigabytes = result["peak_memory_bytes"] / 1e9
+            return {"seed": options.seed, "peak_gb": gigabytes, **result}
+
+        recorder.measure(cases(), measure)
+    nonempty_records(recorder)
+    lengthscale = {"lengthscale": rows.lengthscale}
+    return {"dataset": rows.described, "arguments": lengthscale}
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        results["records"],
+        _TITLE,
+        "method | rows | D | iter. | test error | train | predict | peak",
+        "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | "
+        "{test_error:percent} | {train_seconds:seconds} | "
+        "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
+        "train: features and fit; peak of the whole process, with imports and data",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return test error against time and memory, and few curves against time."""
+    title, records = text(_TITLE, results), results["records"]
+    seconds, ticks = "seconds of training", (0.1, 1, 10, 100)
+    both, (left, right) = panels(2, size=(4.8, 4.4), title=title)
+    for place, x, label, at in (
+        (left, "train_seconds", seconds, ticks),
+        (right, "peak_gb", "peak memory of the process (GB)", (0.3, 1, 3, 10)),
+    ):
+        curves(place, records, x, "test_error", METHODS, xlabel=label, ticks=at)
+    add_legend(both)
+    alone, (axes,) = panels(1, size=(4.8, 4.4), title=title)
+    few = {name: METHODS[name] for name in _FEW}
+    curves(
+        axes,
+        records,
+        "train_seconds",
+        "test_error",
+        few,
+        xlabel=seconds,
+        ticks=ticks,
+    )
+    _finish_few(axes, records)
+    return {"ways.png": both, "ways-seconds.png": alone}

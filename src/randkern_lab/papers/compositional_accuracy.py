@@ -47,10 +47,8 @@ from ..figures import (
 )
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment, grid
+from ..runner import Case, Recorder
 from ..tables import (
-    Fitted,
-    TextTable,
     columns,
     fitted_powers,
     listing,
@@ -129,153 +127,141 @@ class Options(DataOptions):
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
 
 
-class CompositionalAccuracy(Experiment):
-    """Every kernel, method, number of features and seed."""
+def run(options: Options, recorder: Recorder) -> Case:
+    """Measure every kernel, method, number of features and seed."""
+    import pandas as pd
 
-    name = "compositional-accuracy"
-    title = "Gram matrices of compositional features (Daniely et al., Fig. 3)."
-    Options = Options
+    images = load_circle_images(
+        options.data, options.data_dir, n_train=options.images, seed=options.seed
+    )
+    kernels = problems(images.X_train, images.shape)
+    sizes = sorted(set(options.n_components))
+    gain_sizes = sorted({sizes[0], sizes[:5][-1]})
+    for kernel, method in _METHODS:  # compiles
+        kernels[kernel].features(method, 20, options.seed)
 
-    def prepare(self) -> Case:
-        """Load the images, and compile the code to be timed."""
-        options = self.options
-        images = load_circle_images(
-            options.data, options.data_dir, n_train=options.images, seed=options.seed
-        )
-        self.problems = problems(images.X_train, images.shape)
-        self.sizes = sorted(set(options.n_components))
-        # Gains are measured at the first and fifth sizes.
-        self.gain_sizes = sorted({self.sizes[0], self.sizes[:5][-1]})
-        for kernel, method in _METHODS:
-            self.problems[kernel].features(method, 20, options.seed)
-        return {**images.describe(), "n_images": len(images.X_train)}
-
-    def cases(self) -> Iterator[Case]:
-        """Return draws, with more for the variants that are compared for gains."""
-        options, compared = self.options, {"skeleton", *GAINS.values()}
-        for (kernel, method), size in product(_METHODS, self.sizes):
+    def cases() -> Iterator[Case]:
+        """Yield draws, with more for the variants that are compared for gains."""
+        compared = {"skeleton", *GAINS.values()}
+        for (kernel, method), size in product(_METHODS, sizes):
             n = options.repeats
-            if size in self.gain_sizes and method in compared:
+            if size in gain_sizes and method in compared:
                 n = max(n, options.gain_seeds)
             seeds = range(options.seed, options.seed + n)
-            named = {"kernel": [kernel], "method": [method], "n_components": [size]}
-            yield from grid(**named, seed=seeds)
+            named = {"kernel": kernel, "method": method, "n_components": size}
+            yield from ({**named, "seed": seed} for seed in seeds)
 
-    def measure(self, case: Case) -> Case:
+    def measure(case: Case) -> Case:
         """Return errors off the diagonal, and the times of drawing and evaluating."""
-        problem = self.problems[case["kernel"]]
-        watch = Stopwatch()
+        problem, watch = kernels[case["kernel"]], Stopwatch()
         Z = problem.features(case["method"], case["n_components"], case["seed"])
         seconds = watch.lap().seconds
         return gram_errors(Z, problem.exact) | {"seconds": seconds}
 
-    def conclude(self, results: Case) -> Case:
-        import pandas as pd
+    records = recorder.measure(cases(), measure)
+    keys = ["kernel", "method", "n_components"]
+    table = pd.DataFrame(records).groupby(keys, sort=False)
+    medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
+    rows: list[Case] = medians.reset_index().to_dict("records")
+    powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
+    return {
+        "dataset": {**images.describe(), "n_images": len(images.X_train)},
+        "medians": rows,
+        "gains": list(_gains(records, gain_sizes)),
+        "slopes": [n | {"slope": p} for n, p in powers if p is not None],
+        "complexity": {
+            name: float(problem.skeleton.complexity())
+            for name, problem in kernels.items()
+        },
+    }
 
-        records = results["records"]
-        keys = ["kernel", "method", "n_components"]
-        table = pd.DataFrame(records).groupby(keys, sort=False)
-        medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
-        rows: list[Case] = medians.reset_index().to_dict("records")
-        powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
-        return {
-            "medians": rows,
-            "gains": list(_gains(records, self.gain_sizes)),
-            "slopes": [n | {"slope": p} for n, p in powers if p is not None],
-            "complexity": {
-                name: float(problem.skeleton.complexity())
-                for name, problem in self.problems.items()
-            },
-        }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            results["medians"],
-            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
-            "|error| of the Gram matrix, medians",
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        results["medians"],
+        "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
+        "|error| of the Gram matrix, medians",
+        "n_components",
+        "method",
+        "{mean_error:.5f}",
+        per="kernel",
+    )
+    yield from pivot(
+        results,
+        results["medians"],
+        "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
+        "draw and evaluate",
+        "n_components",
+        "method",
+        "{seconds:milliseconds}",
+        per="kernel",
+    )
+    yield from listing(
+        results,
+        of(results["medians"], n_components=max),
+        "at D = {n_components:,}",
+        "kernel, method | mean | RMS | max | 1 - correlation | function",
+        "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
+        "| {correlation:complement} | {function_error:.5f}",
+    )
+    yield from pivot(
+        results,
+        results["gains"],
+        ("error with over error without, paired by seed (95 % interval)"),
+        ("kernel", "n_components"),
+        "gain",
+        "{ratio:.3f} ({low:.3f}-{high:.3f})",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors against D, and ratios of errors with their intervals."""
+    figure, (*errors, right) = panels(3, size=(3.9, 4.6))
+    images = results["dataset"]["n_images"]
+    for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
+        curves(
+            place,
+            of(results["medians"], kernel=kernel),
             "n_components",
-            "method",
-            "{mean_error:.5f}",
-            per="kernel",
+            "mean_error",
+            METHODS,
+            title=title,
+            ylabel=f"mean |error|, Gram matrix of {images} images",
         )
-        yield from pivot(
-            results,
-            results["medians"],
-            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
-            "draw and evaluate",
-            "n_components",
-            "method",
-            "{seconds:milliseconds}",
-            per="kernel",
-        )
-        yield from listing(
-            results,
-            of(results["medians"], n_components=max),
-            "at D = {n_components:,}",
-            "kernel, method | mean | RMS | max | 1 - correlation | function",
-            "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
-            "| {correlation:complement} | {function_error:.5f}",
-        )
-        yield from pivot(
-            results,
-            results["gains"],
-            Fitted("error with over error without, paired by seed (95 % interval)"),
-            ("kernel", "n_components"),
-            "gain",
-            "{ratio:.3f} ({low:.3f}-{high:.3f})",
-        )
+    gains = results["gains"][::-1]
+    ratios, low, high = columns(gains, "ratio", "low", "high")
+    ends, places = [ratios - low, high - ratios], range(len(gains))
+    right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
+    right.axvline(1.0, color="0.4", lw=1, linestyle="--")
+    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+    right.set_yticks(places, labels, fontsize=8)
+    right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+    xlabel = "error with / error without (95 %)"
+    name_axes(right, "gains, paired by seed", xlabel)
+    add_legend(figure)
+    return figure
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D, and ratios of errors with their intervals."""
-        figure, (*errors, right) = panels(3, size=(3.9, 4.6))
-        images = results["dataset"]["n_images"]
-        for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
-            curves(
-                place,
-                of(results["medians"], kernel=kernel),
-                "n_components",
-                "mean_error",
-                METHODS,
-                title=title,
-                ylabel=f"mean |error|, Gram matrix of {images} images",
-            )
-        gains = results["gains"][::-1]
-        ratios, low, high = columns(gains, "ratio", "low", "high")
-        ends, places = [ratios - low, high - ratios], range(len(gains))
-        right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
-        right.axvline(1.0, color="0.4", lw=1, linestyle="--")
-        labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-        right.set_yticks(places, labels, fontsize=8)
-        right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
-        xlabel = "error with / error without (95 %)"
-        name_axes(right, "gains, paired by seed", xlabel)
-        add_legend(figure)
-        return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        shape = " × ".join(map(str, results["dataset"]["image_shape"]))
-        yield (
-            f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
-            "convolution, convolution, full connection, all ReLU"
-        )
-        for kernel, factors in results["complexity"].items():
-            average = f"{factors:.3g} on average"
-            yield f"{kernel}: a plain draw multiplies base features, {average}"
-            slopes = of(results["slopes"], kernel=kernel)
-            if slopes:
-                powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
-                yield Fitted(f"{kernel}: fitted powers of D: {powers}")
-        below = [g for g in results["gains"] if g["high"] < 1]
-        above = [g for g in results["gains"] if g["low"] > 1]
-        yield Fitted(
-            f"of {len(results['gains'])} paired gains {len(below)} lower the error "
-            f"beyond their interval, {len(above)} raise it"
-        )
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    shape = " × ".join(map(str, results["dataset"]["image_shape"]))
+    yield (
+        f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
+        "convolution, convolution, full connection, all ReLU"
+    )
+    for kernel, factors in results["complexity"].items():
+        average = f"{factors:.3g} on average"
+        yield f"{kernel}: a plain draw multiplies base features, {average}"
+        slopes = of(results["slopes"], kernel=kernel)
+        if slopes:
+            powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
+            yield (f"{kernel}: fitted powers of D: {powers}")
+    below = [g for g in results["gains"] if g["high"] < 1]
+    above = [g for g in results["gains"] if g["low"] > 1]
+    yield (
+        f"of {len(results['gains'])} paired gains {len(below)} lower the error "
+        f"beyond their interval, {len(above)} raise it"
+    )
 
 
 def embed(X: NDArray[Any]) -> NDArray[Any]:

@@ -35,8 +35,8 @@ from randkern.skeletons import fully_connected, sphere
 
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Experiment, grid
-from ..tables import TextTable, listing, of, pivot
+from ..runner import Case, Recorder, grid
+from ..tables import listing, of, pivot
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
@@ -70,128 +70,117 @@ class Options(CommonOptions):
     sets: int = option(300, "Random sets of 4n vectors z.", quick=10)
 
 
-class CompositionalBounds(Experiment):
-    """Entries and functions on means over spheres, then the norms of schemes."""
+def run(options: Options, recorder: Recorder) -> Case:
+    """Measure entries and functions on means over spheres, then norms of schemes."""
 
-    name = "compositional-bounds"
-    title = "Bounds of schemes beside what they bound (Daniely et al., 3, 4 and 6)."
-    Options = Options
+    def approximated(case: Case) -> Iterator[Case]:
+        size = case["n_components"]
+        return approximation(case["n"], size, options.seeds, options.seed)
 
-    def cases(self) -> Iterator[Case]:
-        """Return spheres by numbers of features, then schemes by dimension."""
-        options = self.options
-        yield from grid(
-            measure=["approximation"],
-            n=options.spheres,
-            n_components=sorted(set(options.n_components)),
-        )
-        yield from grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
-
-    def measure(self, case: Case) -> Any:
-        """Return errors and bounds of entries and functions, or of a scheme."""
-        options, n = self.options, case["n"]
-        if case["measure"] == "approximation":
-            size = case["n_components"]
-            return approximation(n, size, options.seeds, options.seed)
-        rng = np.random.default_rng([options.seed, n])
+    def measured_norm(case: Case) -> Case:
+        n, rng = case["n"], np.random.default_rng([options.seed, case["n"]])
         norm = scheme_norm(case["scheme"], n, options.draws, options.sets, rng)
         least = (n / 2) ** 0.5
         return {"norm": norm, "bound": least, "ratio": norm / least}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            of(results["records"], measure="entry"),
-            f"Theorem 3: {1 - _DELTA:.0%} quantile of |error| of an entry, its bound",
-            "C² | draws | measured | bound",
-            "{C2:g} | {draws:,} | {quantile:.4f} | {bound:.4f}",
-        )
-        yield from listing(
-            results,
-            of(results["records"], measure="function"),
-            "Corollary 4: mean square error of functions of norm 1, and its bound",
-            "C² | draws | mean | largest | standard error | bound",
-            "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
-            "{standard_error:.6f} | {bound:.6f}",
-        )
-        yield from pivot(
-            results,
-            of(results["records"], measure="norm"),
-            "Theorem 6: the bound of schemes of the sphere over √(n/2)",
-            "n",
-            "scheme",
-            "{ratio:.4f}",
-            headings=tuple(SCHEMES),
-            label=str,
-        )
+    sizes = sorted(set(options.n_components))
+    spheres = grid(measure=["approximation"], n=options.spheres, n_components=sizes)
+    recorder.measure(spheres, approximated)
+    schemes = grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
+    recorder.measure(schemes, measured_norm)
+    return {}
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors beside their bounds, and the bounds of schemes."""
-        figure, axes = panels(3, size=(4.4, 4.2))
-        quantile = f"{1 - _DELTA:.0%} quantile of |error|"
-        for place, measure, key, title, label in (
-            (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
-            (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
-        ):
-            own = of(results["records"], measure=measure)
-            kinds = {"measured": key, "bound": "bound"}
-            curves(
-                place,
-                [
-                    {**r, "kind": kind, "value": r[name]}
-                    for r, (kind, name) in product(own, kinds.items())
-                ],
-                "draws",
-                "value",
-                {
-                    (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
-                    for n, colour in ((3, "blue"), (4, "green"), (8, "red"))
-                    for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
-                },
-                ("C2", "kind"),
-                title=title,
-                xlabel="draws q",
-                ylabel=label or "largest mean square error",
-            )
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        of(results["records"], measure="entry"),
+        f"Theorem 3: {1 - _DELTA:.0%} quantile of |error| of an entry, its bound",
+        "C² | draws | measured | bound",
+        "{C2:g} | {draws:,} | {quantile:.4f} | {bound:.4f}",
+    )
+    yield from listing(
+        results,
+        of(results["records"], measure="function"),
+        "Corollary 4: mean square error of functions of norm 1, and its bound",
+        "C² | draws | mean | largest | standard error | bound",
+        "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
+        "{standard_error:.6f} | {bound:.6f}",
+    )
+    yield from pivot(
+        results,
+        of(results["records"], measure="norm"),
+        "Theorem 6: the bound of schemes of the sphere over √(n/2)",
+        "n",
+        "scheme",
+        "{ratio:.4f}",
+        headings=tuple(SCHEMES),
+        label=str,
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors beside their bounds, and the bounds of schemes."""
+    figure, axes = panels(3, size=(4.4, 4.2))
+    quantile = f"{1 - _DELTA:.0%} quantile of |error|"
+    for place, measure, key, title, label in (
+        (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
+        (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
+    ):
+        own = of(results["records"], measure=measure)
+        kinds = {"measured": key, "bound": "bound"}
         curves(
-            axes[2],
-            of(results["records"], measure="norm"),
-            "n",
-            "ratio",
-            SCHEMES,
-            "scheme",
-            title="Theorem 6: no scheme is below 1",
-            xlabel="dimension n",
-            ylabel="bound of the scheme / √(n/2)",
-            log="x",
+            place,
+            [
+                {**r, "kind": kind, "value": r[name]}
+                for r, (kind, name) in product(own, kinds.items())
+            ],
+            "draws",
+            "value",
+            {
+                (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
+                for n, colour in ((3, "blue"), (4, "green"), (8, "red"))
+                for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
+            },
+            ("C2", "kind"),
+            title=title,
+            xlabel="draws q",
+            ylabel=label or "largest mean square error",
         )
-        for place, room in zip(axes, (6, 6, 1.7), strict=True):
-            place.set_ylim(top=room * place.get_ylim()[1])
-            # A legend each: colours of the panels have different meanings.
-            place.legend(frameon=False, fontsize=8, handlelength=3.2)
-        return figure
+    curves(
+        axes[2],
+        of(results["records"], measure="norm"),
+        "n",
+        "ratio",
+        SCHEMES,
+        "scheme",
+        title="Theorem 6: no scheme is below 1",
+        xlabel="dimension n",
+        ylabel="bound of the scheme / √(n/2)",
+        log="x",
+    )
+    for place, room in zip(axes, (6, 6, 1.7), strict=True):
+        place.set_ylim(top=room * place.get_ylim()[1])
+        # A legend each: colours of the panels have different meanings.
+        place.legend(frameon=False, fontsize=8, handlelength=3.2)
+    return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for measure, key in (("entry", "quantile"), ("function", "largest")):
-            shares = [
-                r[key] / r["bound"] for r in of(results["records"], measure=measure)
-            ]
-            yield (
-                f"{measure}: measured is {min(shares):.2f} to {max(shares):.2f} of the "
-                f"bound, which holds in {sum(s <= 1 for s in shares)} of {len(shares)} "
-                "cases"
-            )
-        norms = of(results["records"], measure="norm")
-        least = min(norms, key=lambda record: record["ratio"])
-        below = sum(r["ratio"] < 1 - 1e-9 for r in norms)
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for measure, key in (("entry", "quantile"), ("function", "largest")):
+        shares = [r[key] / r["bound"] for r in of(results["records"], measure=measure)]
         yield (
-            f"norm: {below} of {len(norms)} schemes are below √(n/2); the least ratio "
-            f"is {least['ratio']:.6f} ({least['scheme']}, n = {least['n']})"
+            f"{measure}: measured is {min(shares):.2f} to {max(shares):.2f} of the "
+            f"bound, which holds in {sum(s <= 1 for s in shares)} of {len(shares)} "
+            "cases"
         )
+    norms = of(results["records"], measure="norm")
+    least = min(norms, key=lambda record: record["ratio"])
+    below = sum(r["ratio"] < 1 - 1e-9 for r in norms)
+    yield (
+        f"norm: {below} of {len(norms)} schemes are below √(n/2); the least ratio "
+        f"is {least['ratio']:.6f} ({least['scheme']}, n = {least['n']})"
+    )
 
 
 def approximation(n: int, size: int, seeds: int, seed: int) -> Iterator[Case]:

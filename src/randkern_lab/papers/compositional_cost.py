@@ -39,8 +39,8 @@ from randkern.study.measure import Measurement
 from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, groups, of, pivot, sentences, skip_notes
+from ..runner import Case, Recorder, SkippedCase, grid
+from ..tables import groups, of, pivot, sentences
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
@@ -86,180 +86,177 @@ class Options(CommonOptions):
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
 
 
-class CompositionalCost(Experiment):
-    """Drawing, evaluating and the exact kernel, side by side of the image."""
+SKIPPED_BY = ("method", "side", "n_components")
 
-    name = "compositional-cost"
-    title = "Drawing and evaluating deep features against the size of images."
-    Options = Options
 
-    def cases(self) -> Iterator[Case]:
-        """Return the measurements for images of each side."""
-        sides = sorted(set(self.options.sides))
-        sizes = sorted(set(self.options.n_components))
-        for side in sides:
-            yield from grid(side=[side], measure=["draw"], method=_SKELETONS)
-            evaluated = {"method": METHODS, "n_components": sizes}
-            yield from grid(side=[side], measure=["evaluate"], **evaluated)
-        if self.options.exact_rows:
-            yield {"side": sides[0], "measure": "exact", "method": "deep"}
+def run(options: Options, recorder: Recorder) -> Case:
+    """Time drawing, evaluating and the exact kernel, side by side of the image."""
+    sides, sizes = sorted(set(options.sides)), sorted(set(options.n_components))
+    for side in sides:
+        cases = grid(side=[side], measure=["draw"], method=_SKELETONS)
+        recorder.measure(cases, partial(drawing, options))
+        evaluated = {"method": METHODS, "n_components": sizes}
+        cases = grid(side=[side], measure=["evaluate"], **evaluated)
+        recorder.measure(cases, partial(evaluating, options))
+    if options.exact_rows:
+        case = {"side": sides[0], "measure": "exact", "method": "deep"}
+        recorder.measure([case], partial(exact_values, options))
+    return {}
 
-    def measure(self, case: Case) -> Case:
-        """Return the minimum wall-clock and CPU times of the repeats."""
-        kinds = {"draw": self._draw, "evaluate": self._evaluate, "exact": self._exact}
-        return kinds[case["measure"]](case)
 
-    def _kernel(self, method: str, side: int, merged: bool) -> Any:
-        d = side * side * _CHANNELS
-        if method not in _SKELETONS:
-            return randkern.Gaussian(float(np.sqrt(d)))
-        skeleton = fully_connected(d, activation=Exponential(1.0))
-        if method == "deep":
-            skeleton = build_skeleton("deep", (side, side, _CHANNELS))
-        return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
+def _kernel(method: str, side: int, merged: bool) -> Any:
+    d = side * side * _CHANNELS
+    if method not in _SKELETONS:
+        return randkern.Gaussian(float(np.sqrt(d)))
+    skeleton = fully_connected(d, activation=Exponential(1.0))
+    if method == "deep":
+        skeleton = build_skeleton("deep", (side, side, _CHANNELS))
+    return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
 
-    def _draw(self, case: Case) -> dict[str, Any]:
-        """Time a new map's first use on one row, which is mostly drawing."""
-        kernel = self._kernel(case["method"], case["side"], merged=False)
-        n, seed = self.options.n_draws, self.options.seed
-        row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
-        randkern.RandomFeatures(kernel, 64, random_state=seed).fit_transform(row)
-        # Each draw has two columns.
-        maps = [
-            randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
-            for i in range(self.options.repeats)
-        ]
-        took = _least([partial(item.fit_transform, row) for item in maps])
-        return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
-    def _evaluate(self, case: Case) -> dict[str, Any]:
-        """Time evaluation into a used array of at most about 10⁸ entries."""
-        side, size, method = case["side"], case["n_components"], case["method"]
-        d = 2 * side * side * _CHANNELS
-        limit = resolve_memory_limit(self.options.memory_limit)
-        if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
-            raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
-        # The same total number of pixels as the images of the smallest side.
-        rows = self.options.rows * min(self.options.sides) ** 2 // side**2
-        rows = max(_MIN_ROWS, min(rows, 10**8 // size))
-        X: Any = _images(rows, side, self.options.seed)
-        if method not in _SKELETONS:
-            X = embed(X)
-        features = randkern.RandomFeatures(
-            self._kernel(method, side, merged=True),
-            size,
-            projection=FOURIER.get(method, "auto"),
-            random_state=self.options.seed,
-        )
-        plan = features.fit(X[:1]).plan_
-        out = np.zeros((len(X), size), dtype=np.float32)
-        evaluate(plan, X[:_MIN_ROWS], out=out[:_MIN_ROWS])  # draws, compiles
-        took = _least([partial(evaluate, plan, X, out=out)] * self.options.repeats)
-        return {
-            "rows": len(X),
-            **took,
-            "nanoseconds": 1e9 * took["seconds"] / out.size,
-            "cpu_nanoseconds": 1e9 * took["cpu_seconds"] / out.size,
-            **(_pixels_read(plan, out) if method in _SKELETONS else {}),
-        }
+def drawing(options: Options, case: Case) -> Case:
+    """Time a new map's first use on one row, which is mostly drawing."""
+    kernel = _kernel(case["method"], case["side"], merged=False)
+    n, seed = options.n_draws, options.seed
+    row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
+    randkern.RandomFeatures(kernel, 64, random_state=seed).fit_transform(row)
+    # Each draw has two columns.
+    maps = [
+        randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
+        for i in range(options.repeats)
+    ]
+    took = _least([partial(item.fit_transform, row) for item in maps])
+    return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
-    def _exact(self, case: Case) -> dict[str, Any]:
-        n = self.options.exact_rows
-        skeleton = build_skeleton("deep", (case["side"], case["side"], _CHANNELS))
-        X = _images(2 * n, case["side"], self.options.seed).astype(np.float64)
-        skeleton.kernel(X[:2])  # compiles
-        watch = Stopwatch()
-        with Measurement() as measured:
-            skeleton.kernel(X[:n], X[n:])
-        lap = watch.lap()
-        peak = measured.peak_bytes - measured.before_bytes
-        return {"rows": n, **lap._asdict(), "peak_bytes": peak}
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
+def evaluating(options: Options, case: Case) -> Case:
+    """Time evaluation into a used array of at most about 10⁸ entries."""
+    side, size, method = case["side"], case["n_components"], case["method"]
+    d = 2 * side * side * _CHANNELS
+    limit = resolve_memory_limit(options.memory_limit)
+    if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
+        raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
+    # The same total number of pixels as the images of the smallest side.
+    rows = options.rows * min(options.sides) ** 2 // side**2
+    rows = max(_MIN_ROWS, min(rows, 10**8 // size))
+    X: Any = _images(rows, side, options.seed)
+    if method not in _SKELETONS:
+        X = embed(X)
+    features = randkern.RandomFeatures(
+        _kernel(method, side, merged=True),
+        size,
+        projection=FOURIER.get(method, "auto"),
+        random_state=options.seed,
+    )
+    plan = features.fit(X[:1]).plan_
+    out = np.zeros((len(X), size), dtype=np.float32)
+    evaluate(plan, X[:_MIN_ROWS], out=out[:_MIN_ROWS])  # draws, compiles
+    took = _least([partial(evaluate, plan, X, out=out)] * options.repeats)
+    return {
+        "rows": len(X),
+        **took,
+        "nanoseconds": 1e9 * took["seconds"] / out.size,
+        "cpu_nanoseconds": 1e9 * took["cpu_seconds"] / out.size,
+        **(_pixels_read(plan, out) if method in _SKELETONS else {}),
+    }
+
+
+def exact_values(options: Options, case: Case) -> Case:
+    """Time the exact kernel of the deep skeleton, and measure its memory."""
+    n = options.exact_rows
+    skeleton = build_skeleton("deep", (case["side"], case["side"], _CHANNELS))
+    X = _images(2 * n, case["side"], options.seed).astype(np.float64)
+    skeleton.kernel(X[:2])  # compiles
+    watch = Stopwatch()
+    with Measurement() as measured:
+        skeleton.kernel(X[:n], X[n:])
+    lap = watch.lap()
+    peak = measured.peak_bytes - measured.before_bytes
+    return {"rows": n, **lap._asdict(), "peak_bytes": peak}
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        of(results["records"], **_DRAW),
+        "seconds to draw (of processor time), by side of the image",
+        "side",
+        "method",
+        "{seconds:.3f} ({cpu_seconds:.3f})",
+        label=str,
+    )
+    yield from pivot(
+        results,
+        of(results["records"], **_EVALUATE),
+        "D = {n_components:,}: ns per entry of the feature matrix (of processor "
+        "time; pixels read, factors per feature)",
+        "side",
+        "method",
+        _cell,
+        label=str,
+        per="n_components",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return times of evaluating and of drawing, and what grows with images."""
+    figure, axes = panels(3, size=(3.8, 3.9))
+    evaluated = of(results["records"], **_EVALUATE, n_components=max)
+    size = evaluated[0]["n_components"]
+    for place, records, y, title, label in (
+        (
+            axes[0],
+            evaluated,
+            "cpu_nanoseconds",
+            f"evaluating, D = {size:,}",
+            "processor ns per entry",
+        ),
+        (
+            axes[1],
             of(results["records"], **_DRAW),
-            "seconds to draw (of processor time), by side of the image",
+            "nanoseconds",
+            "drawing",
+            "ns per draw",
+        ),
+        (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
+    ):
+        curves(
+            place,
+            records,
             "side",
-            "method",
-            "{seconds:.3f} ({cpu_seconds:.3f})",
-            label=str,
+            y,
+            METHODS,
+            title=title,
+            xlabel="side of the image",
+            ylabel=label,
         )
-        yield from pivot(
-            results,
-            of(results["records"], **_EVALUATE),
-            "D = {n_components:,}: ns per entry of the feature matrix (of processor "
-            "time; pixels read, factors per feature)",
-            "side",
-            "method",
-            _cell,
-            label=str,
-            per="n_components",
-        )
+    add_legend(figure)
+    return figure
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return times of evaluating and of drawing, and what grows with images."""
-        figure, axes = panels(3, size=(3.8, 3.9))
-        evaluated = of(results["records"], **_EVALUATE, n_components=max)
-        size = evaluated[0]["n_components"]
-        for place, records, y, title, label in (
-            (
-                axes[0],
-                evaluated,
-                "cpu_nanoseconds",
-                f"evaluating, D = {size:,}",
-                "processor ns per entry",
-            ),
-            (
-                axes[1],
-                of(results["records"], **_DRAW),
-                "nanoseconds",
-                "drawing",
-                "ns per draw",
-            ),
-            (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
-        ):
-            curves(
-                place,
-                records,
-                "side",
-                y,
-                METHODS,
-                title=title,
-                xlabel="side of the image",
-                ylabel=label,
-            )
-        add_legend(figure)
-        return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        evaluated = of(results["records"], **_EVALUATE)
-        for named, own in groups(evaluated, "method", "n_components"):
-            if len(own) < 2:
-                continue
-            first, last = own[0], own[-1]
-            grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
-            pixels = (last["side"] / first["side"]) ** 2
-            read = ""
-            if "pixels" in last:
-                read = f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
-            yield (
-                f"{named['method']}, D = {named['n_components']:,}: from side "
-                f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
-                f"pixels) the time of an entry grows {grown['nanoseconds']:.2f}-fold, "
-                f"its processor time {grown['cpu_nanoseconds']:.2f}-fold{read}"
-            )
-        yield from sentences(
-            of(results["records"], measure="exact"),
-            "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
-            "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
-            "{peak_bytes:megabytes}",
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    evaluated = of(results["records"], **_EVALUATE)
+    for named, own in groups(evaluated, "method", "n_components"):
+        if len(own) < 2:
+            continue
+        first, last = own[0], own[-1]
+        grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
+        pixels = (last["side"] / first["side"]) ** 2
+        read = ""
+        if "pixels" in last:
+            read = f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
+        yield (
+            f"{named['method']}, D = {named['n_components']:,}: from side "
+            f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
+            f"pixels) the time of an entry grows {grown['nanoseconds']:.2f}-fold, "
+            f"its processor time {grown['cpu_nanoseconds']:.2f}-fold{read}"
         )
-        yield from skip_notes(results, "method", "side", "n_components")
+    yield from sentences(
+        of(results["records"], measure="exact"),
+        "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
+        "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
+        "{peak_bytes:megabytes}",
+    )
 
 
 def _cell(group: Any) -> str:

@@ -15,13 +15,20 @@ D = √n, n/4, n/2 and n, three draws each, for a support vector machine (hinge 
 logistic regression, both Lipschitz, compared to the kernels on the same rows: D
 proportional to n is the theorem's regime, √n is less. A feature matrix has at most
 ``--entries``, by default 16 million, so that n ends at 4,000 for D = n and at 50,000
-for D = √n; 100 million entries allow n = 10,000.
+for D = √n; 100 million entries allow n = 10,000. These are shares of wrong labels, at
+penalties chosen by validation.
+
+``risk`` is what the theorem bounds. For a loss of Lipschitz constant 1, q draws of a
+norm-efficient scheme, any f* of norm at most M and the penalty λ = √2/(M√n), bound (8)
+is E L(f) ≤ L(f*) + M(√(8/n) + √(1/q)), over rows and draws. Here f* is the hinge
+machine with the kernel on all ``--n`` rows, at the C chosen by validation, and M its
+norm; f are machines on features of n rows at that λ, which is C = M/√(8n). Losses are
+means over the test rows and the classes, which have a machine each, and M is the
+largest of their norms. Two columns are one draw: q = D/2.
 
 Deviations.
 
-- What is measured are shares of wrong labels, at penalties chosen by validation: the
-  excess risk that the theorem bounds, by norms and Lipschitz constants, is not
-  computed.
+- f* has seen the rows that f is fitted to, and more; losses are those of test rows.
 - Square loss is not Lipschitz: ridge is included for comparison. Its fits are the
   library's default, direct below 3,000 columns (for ten classes) and for more columns
   than rows. Otherwise, as for D = n and the exact kernel at n = 4,000, conjugate
@@ -60,11 +67,9 @@ from randkern.models.ridge_path import DualPath, PrimalPath
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment
+from ..runner import Case, Recorder
 from ..scoring import fit_and_score, misclassified
 from ..tables import (
-    Fitted,
-    TextTable,
     at_edges,
     count,
     edge_notes,
@@ -73,10 +78,9 @@ from ..tables import (
     mean_of,
     of,
     pivot,
-    skip_notes,
     text,
 )
-from .images import build_skeleton, load_circle_images
+from .images import Images, build_skeleton, load_circle_images
 
 CURVES = {
     "gaussian": Style("gaussian", "black"),
@@ -100,7 +104,7 @@ _REGIMES: Mapping[str | None, tuple[str, str, str, Any]] = {
     None: ("exact", "black", "X", "-"),
 }
 LOSSES = ("ridge", "svc", "logistic")
-MEASURES = ("features", "growth")
+MEASURES = ("features", "growth", "risk")
 _ALPHAS = np.logspace(-5, 2, 15)
 _CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # ascending, until the error rises
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's scale
@@ -135,7 +139,7 @@ class Options(DataOptions):
         least=_MIN_ROWS,
     )
     seeds: int = option(3, "Draws of the features of the growth.", quick=1)
-    measures: tuple[str, ...] = option(MEASURES, "Of features, growth.")
+    measures: tuple[str, ...] = option(MEASURES, "Of features, growth, risk.")
     grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.")
     losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.")
     entries: int = option(16_000_000, "Most entries of a feature matrix of the growth.")
@@ -150,99 +154,20 @@ class _Drawn(NamedTuple):
     predict_seconds: float
 
 
-class CompositionalStructure(Experiment):
-    """Features against D, and growth with n, on one set of images."""
+@dataclass(frozen=True)
+class Work:
+    """Images and kernels; factors of these, and machines, are made on first use."""
 
-    name = "compositional-structure"
-    title = "Linear, shallow and deep skeletons (Daniely et al., Theorem 5)."
-    Options = Options
+    options: Options
+    images: Images
+    kernels: dict[str, Any]
+    factors: dict[str, _Drawn]
+    machines: dict[str, tuple[float, float]]  # hinge losses of kernels, and norms
 
-    def prepare(self) -> Case:
-        options = self.options
-        for name, known in (
-            ("measures", MEASURES),
-            ("grown", GROWING),
-            ("losses", LOSSES),
-        ):
-            for value in getattr(options, name):
-                check_choice(name, value, known)
-        self.images = images = load_circle_images(
-            options.data,
-            options.data_dir,
-            n_train=max(options.n, *options.growth),
-            n_test=options.n_test,
-            seed=options.seed,
-        )
-        self.kernels: dict[str, Any] = {
-            curve: randkern.Compositional(build_skeleton(curve, images.shape))
-            for curve in ("linear", "shallow", "deep")
-        }
-        self.factors: dict[str, _Drawn] = {}
-        self.say("choosing the lengthscale")
-        own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
-        errors = {}
-        for value in (float(own * multiple) for multiple in _LENGTHSCALES):
-            self.kernels["gaussian"] = randkern.Gaussian(value)
-            drawn = self._draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)
-            _, errors[value] = self._choose("ridge", drawn.Z)
-        self.lengthscale = min(errors, key=lambda value: errors[value])
-        self.kernels["gaussian"] = randkern.Gaussian(self.lengthscale)
-        for curve in CURVES:  # compiles
-            self._draw(curve, _COMPILED, options.n, options.seed)
-        described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
-        return {"name": images.name, "sets": {images.name: described}}
-
-    def cases(self) -> Iterator[Case]:
-        """Return features by D, the kernels, and the growth with n."""
-        options, rows = self.options, len(self.images.X_train)
-        n = min(options.n, rows)
-        sizes = sorted(set(options.n_components))
-        for curve in CURVES if "features" in options.measures else ():
-            for size in [*sizes, None] if curve in EXACT else sizes:
-                yield self._case("features", curve, size, n)
-        grown = sorted({min(n, rows) for n in options.growth})
-        if "growth" not in options.measures:
-            return
-        for n, curve in product(grown, options.grown):
-            for ratio, of_rows in RATIOS.items():
-                size = max(2, round(of_rows(n)))
-                if n * size <= options.entries:
-                    yield self._case("growth", curve, size, n) | {"ratio": ratio}
-            if n <= options.n:
-                yield self._case("growth", curve, None, n) | {"ratio": None}
-
-    def _case(self, measure: str, curve: str, size: int | None, n: int) -> Case:
-        named = {"measure": measure, "data": self.images.name, "curve": curve}
-        return {**named, "n_components": size, "n_train": n}
-
-    def measure(self, case: Case) -> Iterator[Case]:
-        """Choose penalties with the first draw, then fit and score every draw."""
-        size, n = case["n_components"], case["n_train"]
-        grows, first = case["measure"] == "growth", self.options.seed
-        several = self.options.seeds if grows and size is not None else 1
-        y, y_test = self.images.y_train[:n], self.images.y_test
-        chosen: dict[str, tuple[float, float]] = {}
-        for seed in range(first, first + several):
-            drawn = self._draw(case["curve"], size, n, seed)
-            for loss in self.options.losses if grows else LOSSES[:1]:
-                if loss not in chosen:
-                    chosen[loss] = self._choose(loss, drawn.Z)
-                model = _model(loss, chosen[loss][0], drawn.Z)
-                trial = fit_and_score(model, drawn.Z, y, drawn.Z_test, y_test)
-                outcome = getattr(model, "solution_", None)
-                yield {
-                    "seed": seed,
-                    **_chosen(loss, *chosen[loss]),
-                    "test_error": trial.score,
-                    "fit_seconds": drawn.fit_seconds + trial.fit.seconds,
-                    "predict_seconds": drawn.predict_seconds + trial.predict.seconds,
-                    "outcome": outcome.outcome.name.lower() if outcome else "converged",
-                }
-
-    def _draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
+    def draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
         """Return features of training and test rows, or the kernel's own for None."""
         if size is None:
-            factor = self._factor(curve)
+            factor = self.factor(curve)
             return factor._replace(Z=factor.Z[:n, :n], Z_test=factor.Z_test[:, :n])
         watch = Stopwatch()
         features = randkern.RandomFeatures(
@@ -253,7 +178,7 @@ class CompositionalStructure(Experiment):
         Z_test = features.transform(self.images.X_test)
         return _Drawn(Z, Z_test, fit, watch.lap().seconds)
 
-    def _factor(self, curve: str) -> _Drawn:
+    def factor(self, curve: str) -> _Drawn:
         """Return rows whose inner products are the kernel's values, factored once."""
         if curve not in self.factors:
             X, kernel = self.images.X_train[: self.options.n], self.kernels[curve]
@@ -269,7 +194,7 @@ class CompositionalStructure(Experiment):
             self.factors[curve] = _Drawn(L, Z_test, fit, watch.lap().seconds)
         return self.factors[curve]
 
-    def _choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
+    def choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
         """Return the penalty with the smallest validation error, and this.
 
         Ties are resolved in favour of the strongest regularisation.
@@ -293,117 +218,262 @@ class CompositionalStructure(Experiment):
                 chosen, least = C, error
         return chosen, least
 
-    def conclude(self, results: Case) -> Case:
-        data, growth = self.images.name, growing(results)
-        return {
-            "lengthscales": {data: self.lengthscale},
-            "order": {data: order(results["records"])},
-            "growth_slopes": list(_growth_slopes(growth)),
-            "growth_gaps": growth_gaps(growth, {data: len(self.images.y_test)}),
-        }
+    def risk(self, case: Case) -> Iterator[Case]:
+        """Measure the excess hinge loss of features, beside bound (8) of Theorem 5."""
+        curve, size, n = case["curve"], case["n_components"], case["n_train"]
+        if curve not in self.machines:
+            exact, y = self.factor(curve), self.images.y_train[: self.options.n]
+            C, _ = self.choose("svc", exact.Z)
+            machine = _model("svc", C, exact.Z).fit(exact.Z, y)
+            loss = _hinge_loss(machine, exact.Z_test, self.images.y_test)
+            self.machines[curve] = loss, 1 / float(machine.margin_.min())
+        least, norm = self.machines[curve]
+        C = norm / (8 * n) ** 0.5
+        for seed in range(self.options.seed, self.options.seed + self.options.seeds):
+            drawn = self.draw(curve, size, n, seed)
+            model = _model("svc", C, drawn.Z).fit(drawn.Z, self.images.y_train[:n])
+            loss = _hinge_loss(model, drawn.Z_test, self.images.y_test)
+            yield {
+                "seed": seed,
+                **{"loss": "hinge", "alpha": 1 / C, "at_edge": [], "norm": norm},
+                **{"risk": loss, "kernel_risk": least, "excess": loss - least},
+                "bound": norm * ((8 / n) ** 0.5 + (2 / size) ** 0.5),
+            }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            of(results["records"], measure="features"),
-            "{data}, {n_train:,} training rows: test error in % (s of fit)",
-            ("n_components", "n_train"),
+    def measure(self, case: Case) -> Iterator[Case]:
+        """Choose penalties with the first draw, then fit and score every draw."""
+        size, n = case["n_components"], case["n_train"]
+        grows, first = case["measure"] == "growth", self.options.seed
+        several = self.options.seeds if grows and size is not None else 1
+        y, y_test = self.images.y_train[:n], self.images.y_test
+        chosen: dict[str, tuple[float, float]] = {}
+        for seed in range(first, first + several):
+            drawn = self.draw(case["curve"], size, n, seed)
+            for loss in self.options.losses if grows else LOSSES[:1]:
+                if loss not in chosen:
+                    chosen[loss] = self.choose(loss, drawn.Z)
+                model = _model(loss, chosen[loss][0], drawn.Z)
+                trial = fit_and_score(model, drawn.Z, y, drawn.Z_test, y_test)
+                outcome = getattr(model, "solution_", None)
+                yield {
+                    "seed": seed,
+                    **_chosen(loss, *chosen[loss]),
+                    "test_error": trial.score,
+                    "fit_seconds": drawn.fit_seconds + trial.fit.seconds,
+                    "predict_seconds": drawn.predict_seconds + trial.predict.seconds,
+                    "outcome": outcome.outcome.name.lower() if outcome else "converged",
+                }
+
+
+SKIPPED_BY = ("data", "curve", "n_components")
+
+
+def run(options: Options, recorder: Recorder) -> Case:
+    """Measure features against D, and growth with n, on one set of images."""
+    for name, known in (("measures", MEASURES), ("grown", GROWING), ("losses", LOSSES)):
+        for value in getattr(options, name):
+            check_choice(name, value, known)
+    images = load_circle_images(
+        options.data,
+        options.data_dir,
+        n_train=max(options.n, *options.growth),
+        n_test=options.n_test,
+        seed=options.seed,
+    )
+    kernels: dict[str, Any] = {
+        curve: randkern.Compositional(build_skeleton(curve, images.shape))
+        for curve in ("linear", "shallow", "deep")
+    }
+    work = Work(options, images, kernels, {}, {})
+    recorder.say("choosing the lengthscale")
+    own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
+    errors = {}
+    for value in (float(own * multiple) for multiple in _LENGTHSCALES):
+        kernels["gaussian"] = randkern.Gaussian(value)
+        drawn = work.draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)
+        _, errors[value] = work.choose("ridge", drawn.Z)
+    lengthscale = min(errors, key=lambda value: errors[value])
+    kernels["gaussian"] = randkern.Gaussian(lengthscale)
+    for curve in CURVES:  # compiles
+        work.draw(curve, _COMPILED, options.n, options.seed)
+    cases = _cases(options, images.name, len(images.X_train))
+    records = recorder.measure(cases, work.measure)
+    recorder.measure(_risk_cases(options, images), work.risk)
+    data, growth = images.name, of_measure({"records": records}, "growth")
+    described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
+    return {
+        "dataset": {"name": data, "sets": {data: described}},
+        "lengthscales": {data: lengthscale},
+        "order": {data: order(records)},
+        "growth_slopes": list(_growth_slopes(growth)),
+        "growth_gaps": growth_gaps(growth, {data: len(images.y_test)}),
+    }
+
+
+def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
+    """Yield features by D, the kernels, and the growth with n."""
+    n = min(options.n, rows)
+    sizes = sorted(set(options.n_components))
+
+    def case(measure: str, curve: str, size: int | None, n: int) -> Case:
+        named = {"measure": measure, "data": data, "curve": curve}
+        return {**named, "n_components": size, "n_train": n}
+
+    for curve in CURVES if "features" in options.measures else ():
+        for size in [*sizes, None] if curve in EXACT else sizes:
+            yield case("features", curve, size, n)
+    grown = sorted({min(n, rows) for n in options.growth})
+    if "growth" not in options.measures:
+        return
+    for n, curve in product(grown, options.grown):
+        for ratio, of_rows in RATIOS.items():
+            size = max(2, round(of_rows(n)))
+            if n * size <= options.entries:
+                yield case("growth", curve, size, n) | {"ratio": ratio}
+        if n <= options.n:
+            yield case("growth", curve, None, n) | {"ratio": None}
+
+
+def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
+    """Yield features of at most ``--n`` rows."""
+    grown = sorted({min(n, options.n, len(images.X_train)) for n in options.growth})
+    for n, curve in product(grown if "risk" in options.measures else (), options.grown):
+        for ratio, of_rows in RATIOS.items():
+            named = {"measure": "risk", "data": images.name, "curve": curve}
+            size = max(2, 2 * round(of_rows(n) / 2))  # two columns a draw
+            yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        of(results["records"], measure="features"),
+        "{data}, {n_train:,} training rows: test error in % (s of fit)",
+        ("n_components", "n_train"),
+        "curve",
+        "{test_error:.2p} ({fit_seconds:.1f})",
+    )
+    yield from pivot(
+        results,
+        of_measure(results, "growth"),
+        "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
+        "n_train",
+        "{curve}, {regime}",
+        "{test_error:.2p}",
+        per="loss",
+    )
+    yield from pivot(
+        results,
+        of(results["growth_gaps"], n_train=max),
+        "{data}: error of features minus that of the exact kernel at n = "
+        "{n_train:,}, in points (standard error of the test rows)",
+        ("loss", "curve"),
+        "ratio",
+        "{difference:+.1p} ({standard_error:.1p})",
+        headings={ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio},
+        corner="loss, skeleton",
+        label=lambda loss, curve: f"{loss}, {curve}",
+    )
+    yield from pivot(
+        results,
+        of_measure(results, "risk"),
+        "{data}: excess hinge loss of features over the kernel's machine / bound (8)",
+        "n_train",
+        "{curve}, {regime}",
+        "{excess:.3f} / {bound:.2f}",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return ridge against D, and errors against n for each loss and skeleton."""
+    growth = of_measure(results, "growth")
+    losses = list(dict.fromkeys(r["loss"] for r in growth))
+    skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
+    features = of(results["records"], measure="features")
+    risk = of_measure(results, "risk")
+    n = bool(features) + len(losses) * len(skeletons) + bool(risk)
+    columns = bool(features) + len(losses) or 1
+    figure, axes = panels(n, columns, (3.8, 3.6))
+    places = iter(axes)
+    if features:
+        title, place = f"{features[0]['data']}: ridge", next(places)
+        curves(
+            place,
+            features,
+            "n_components",
+            "test_error",
+            CURVES,
             "curve",
-            "{test_error:.2p} ({fit_seconds:.1f})",
+            title=title,
+            log="x",
         )
-        yield from pivot(
-            results,
-            growing(results),
-            "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
+        place.set_ylim(top=1.3 * place.get_ylim()[1])
+        place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
+    for skeleton, loss in product(skeletons, losses):
+        curves(
+            next(places),
+            of(growth, curve=skeleton, loss=loss),
             "n_train",
-            "{curve}, {regime}",
-            "{test_error:.2p}",
-            per="loss",
+            "test_error",
+            {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
+            "regime",
+            title=f"{skeleton}, {loss}: D as a function of n",
+            bars="spread",
         )
-        yield from pivot(
-            results,
-            of(results["growth_gaps"], n_train=max),
-            "{data}: error of features minus that of the exact kernel at n = "
-            "{n_train:,}, in points (standard error of the test rows)",
-            ("loss", "curve"),
-            "ratio",
-            "{difference:+.1p} ({standard_error:.1p})",
-            headings={
-                ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio
-            },
-            corner="loss, skeleton",
-            label=lambda loss, curve: f"{loss}, {curve}",
-        )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return ridge against D, and errors against n for each loss and skeleton."""
-        growth = growing(results)
-        losses = list(dict.fromkeys(r["loss"] for r in growth))
-        skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
-        features = of(results["records"], measure="features")
-        n = bool(features) + len(losses) * len(skeletons)
-        figure, axes = panels(n, bool(features) + len(losses), (3.8, 3.6))
-        places = iter(axes)
-        if features:
-            title, place = f"{features[0]['data']}: ridge", next(places)
-            curves(
-                place,
-                features,
-                "n_components",
-                "test_error",
-                CURVES,
-                "curve",
-                title=title,
-                log="x",
-            )
-            place.set_ylim(top=1.3 * place.get_ylim()[1])
-            place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
-        for skeleton, loss in product(skeletons, losses):
-            curves(
-                next(places),
-                of(growth, curve=skeleton, loss=loss),
-                "n_train",
-                "test_error",
-                {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
-                "regime",
-                title=f"{skeleton}, {loss}: D as a function of n",
-                bars="spread",
-            )
-        last = axes[-1].get_legend_handles_labels()
+    if growth:
+        last = axes[n - bool(risk) - 1].get_legend_handles_labels()
         figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
-        return figure
+    if risk:
+        _draw_risk(axes[-1], of(risk, ratio="1"))
+    return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for data, ordered in results["order"].items():
-            if ordered:
-                yield f"{data}: least error first: {', '.join(ordered)}"
-                ranks = [
-                    ordered.index(curve) for curve in ("deep", "shallow", "linear")
-                ]
-                holds = "" if ranks == sorted(ranks) else "does NOT hold "
-                yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
-            yield (
-                f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
-                "Gaussian kernel; penalties by validation, at every D and n"
-            )
-        for result in results["growth_slopes"]:
-            yield Fitted(
-                f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
-                f"n = {result['least_n']:,} to {result['most_n']:,}"
-            )
-        largest = {_where(gap): gap for gap in results["growth_gaps"]}
-        for where, gap in largest.items():
-            yield Fitted(
-                f"{where}: at n = {gap['n_train']:,} the error of features is "
-                f"{100 * gap['difference']:+.1f} points relative to the exact kernel "
-                f"(standard error {100 * gap['standard_error']:.1f})"
-            )
-        yield from _edge_notes(results["records"])
-        yield from skip_notes(results, "data", "curve", "n_components")
+
+def _draw_risk(axes: Any, risk: list[Case]) -> None:
+    """Draw the excess risk and its bound against n."""
+    curves(
+        axes,
+        [
+            {**r, "kind": kind, "value": r[kind]}
+            for r, kind in product(risk, ("excess", "bound"))
+        ],
+        "n_train",
+        "value",
+        {
+            (name, kind): Style(f"{name}, {kind}", CURVES[name].colour, *look)
+            for name in GROWING
+            for kind, look in (("excess", ("o",)), ("bound", ("", DASHED)))
+        },
+        ("curve", "kind"),
+        title="hinge loss, D = n: bound (8)",
+        ylabel="excess risk",
+    )
+    axes.legend(frameon=False, fontsize=8)
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for data, ordered in results["order"].items():
+        if ordered:
+            yield f"{data}: least error first: {', '.join(ordered)}"
+            ranks = [ordered.index(curve) for curve in ("deep", "shallow", "linear")]
+            holds = "" if ranks == sorted(ranks) else "does NOT hold "
+            yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
+        yield (
+            f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
+            "Gaussian kernel; penalties of features and growth by validation"
+        )
+    for result in results["growth_slopes"]:
+        yield (
+            f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
+            f"n = {result['least_n']:,} to {result['most_n']:,}"
+        )
+    largest = {_where(gap): gap for gap in results["growth_gaps"]}
+    for where, gap in largest.items():
+        yield (
+            f"{where}: at n = {gap['n_train']:,} the error of features is "
+            f"{100 * gap['difference']:+.1f} points relative to the exact kernel "
+            f"(standard error {100 * gap['standard_error']:.1f})"
+        )
+    yield from _edge_notes(results["records"])
 
 
 def _chosen(loss: str, penalty: float, error: float) -> Case:
@@ -417,10 +487,17 @@ def _chosen(loss: str, penalty: float, error: float) -> Case:
     }
 
 
-def growing(results: Mapping[str, Any]) -> list[Case]:
-    """Return the records of the growth, with their regime."""
-    records = of(results["records"], measure="growth")
+def of_measure(results: Mapping[str, Any], measure: str) -> list[Case]:
+    """Return the records of growth or risk, with their regime."""
+    records = of(results["records"], measure=measure)
     return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
+
+
+def _hinge_loss(machine: Any, Z: Matrix, y: Any) -> float:
+    """Return the mean hinge loss over rows and classes."""
+    signs = 2.0 * (y[:, None] == machine.classes_) - 1
+    margins = signs * machine.decision_function(Z)
+    return float(np.maximum(0, 1 - margins).mean())
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:

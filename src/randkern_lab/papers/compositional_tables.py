@@ -19,6 +19,7 @@ day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,9 @@ from randkern.study.preparation import TEST_SHARE
 
 from ..figures import BLUE, RED, add_legend, name_axes, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Experiment, grid
+from ..runner import Case, Recorder, grid
 from ..scoring import fit_and_score
 from ..tables import (
-    Fitted,
-    TextTable,
     count,
     groups,
     mean_interval,
@@ -115,159 +114,148 @@ DATA: Mapping[str, Callable[[int, int], Table]] = {
 }
 
 
-class CompositionalTables(Experiment):
-    """Every method on repeated splits of every table."""
+def run(options: Options, recorder: Recorder) -> Case:
+    """Fit every method to repeated splits of every table."""
+    unknown = [name for name in options.data if name not in DATA]
+    if unknown or not options.data:
+        got = repr(unknown[0]) if unknown else "none"
+        raise ValueError(f"data must be of {', '.join(DATA)}, got {got}")
+    sets = {}
+    for name in options.data:
+        table = DATA[name](options.rows, options.seed)
+        sets[name] = {
+            "n_rows": len(table.X),
+            "n_features": table.X.shape[1],
+            "categorical": list(table.categorical),
+            "metric": "misclassified share" if table.classifies else "1 - R²",
+        }
+    seeds = range(options.seed, options.seed + options.repeats)
+    cases = grid(data=dict.fromkeys(options.data), seed=seeds, method=METHODS)
+    records = recorder.measure(cases, partial(fitted, options))
+    return {
+        "dataset": {"name": ", ".join(sets), "sets": sets},
+        "means": [
+            named | {"test_error": mean_of(own, "test_error")}
+            for named, own in groups(records, *_KEYS)
+        ],
+        "differences": list(_differences(records)),
+        "edges": list(_edges(records, options.quick)),
+    }
 
-    name = "compositional-tables"
-    title = "Tables of mixed types: bases by column beside one-hot and Gaussian."
-    Options = Options
 
-    def prepare(self) -> Case:
-        names = self.options.data
-        unknown = [name for name in names if name not in DATA]
-        if unknown or not names:
-            got = repr(unknown[0]) if unknown else "none"
-            raise ValueError(f"data must be of {', '.join(DATA)}, got {got}")
-        sets = {}
-        for name in names:
-            table = DATA[name](self.options.rows, self.options.seed)
-            sets[name] = {
-                "n_rows": len(table.X),
-                "n_features": table.X.shape[1],
-                "categorical": list(table.categorical),
-                "metric": "misclassified share" if table.classifies else "1 - R²",
-            }
-        return {"name": ", ".join(sets), "sets": sets}
-
-    def cases(self) -> Iterator[Case]:
-        seeds = range(self.options.seed, self.options.seed + self.options.repeats)
-        return grid(data=dict.fromkeys(self.options.data), seed=seeds, method=METHODS)
-
-    def measure(self, case: Case) -> Iterator[Case]:
-        """Choose a setting on folds, and score the exact kernel and features."""
-        method, seed = case["method"], case["seed"]
-        table = DATA[case["data"]](self.options.rows, seed)
-        split = train_test_split(
-            np.arange(len(table.y)),
-            test_size=TEST_SHARE,
-            stratify=table.y if table.classifies else None,
-            random_state=seed,
-        )
-        train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
-        created: Any = randkern.KernelRidgeRegressor
-        score = r2_score
-        if table.classifies:
-            created = randkern.KernelRidgeClassifier
-            score = accuracy_score
-        result = [
-            (*validated(train, method, setting, seed), setting)
-            for setting in settings(method, self.options.quick)
-        ]
-        loss, alpha, setting = min(result, key=lambda choice: choice[0])
-        # A linear kernel has at most as many features as columns.
-        sizes = [None] if method == "linear" else [None, self.options.n_components]
-        for size in sizes:
-            if size is not None:
-                loss, alpha = validated(train, method, setting, seed, size)
-            transformer, kernel = prepared(train, method, setting)
-            ridge = created(kernel, alpha, size, fit_intercept=True, random_state=seed)
-            model = make_pipeline(transformer, ridge)
-            trial = fit_and_score(model, train.X, train.y, test.X, test.y, score)
-            yield {
-                "n_components": size,
-                "setting": setting,
-                "alpha": alpha,
-                "validation_loss": loss,
-                "fit_seconds": trial.fit.seconds,
-                "test_error": 1 - float(trial.score),
-            }
-
-    def conclude(self, results: Case) -> Case:
-        records = results["records"]
-        return {
-            "means": [
-                named | {"test_error": mean_of(own, "test_error")}
-                for named, own in groups(records, *_KEYS)
-            ],
-            "differences": list(_differences(records)),
-            "edges": list(_edges(records, self.options.quick)),
+def fitted(options: Options, case: Case) -> Iterator[Case]:
+    """Choose a setting on folds, and score the exact kernel and features."""
+    method, seed = case["method"], case["seed"]
+    table = DATA[case["data"]](options.rows, seed)
+    split = train_test_split(
+        np.arange(len(table.y)),
+        test_size=TEST_SHARE,
+        stratify=table.y if table.classifies else None,
+        random_state=seed,
+    )
+    train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
+    created: Any = randkern.KernelRidgeRegressor
+    score = r2_score
+    if table.classifies:
+        created = randkern.KernelRidgeClassifier
+        score = accuracy_score
+    result = [
+        (*validated(train, method, setting, seed), setting)
+        for setting in settings(method, options.quick)
+    ]
+    loss, alpha, setting = min(result, key=lambda choice: choice[0])
+    # A linear kernel has at most as many features as columns.
+    sizes = [None] if method == "linear" else [None, options.n_components]
+    for size in sizes:
+        if size is not None:
+            loss, alpha = validated(train, method, setting, seed, size)
+        transformer, kernel = prepared(train, method, setting)
+        ridge = created(kernel, alpha, size, fit_intercept=True, random_state=seed)
+        model = make_pipeline(transformer, ridge)
+        trial = fit_and_score(model, train.X, train.y, test.X, test.y, score)
+        yield {
+            "n_components": size,
+            "setting": setting,
+            "alpha": alpha,
+            "validation_loss": loss,
+            "fit_seconds": trial.fit.seconds,
+            "test_error": 1 - float(trial.score),
         }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            results["means"],
-            "test error in %, means over {arguments[repeats]} splits",
-            ("data", "n_components"),
-            "method",
-            "{test_error:.1p}",
-            headings=METHODS,
-        )
-        yield from pivot(
-            results,
-            results["differences"],
-            Fitted(
-                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
-                "% interval)"
-            ),
-            ("data", "n_components"),
-            "method",
-            "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
-            headings=METHODS,
-        )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the test errors of every split and method, and their means."""
-        sets = list(results["dataset"]["sets"])
-        figure, axes = panels(len(sets), size=(3.9, 3.6))
-        rows = {method: -i for i, method in enumerate(METHODS)}
-        for place, data in zip(axes, sets, strict=True):
-            splits = of(results["records"], data=data)
-            means = of(results["means"], data=data)
-            kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
-            for exact, colour, marker, shift in kinds:
-                for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
-                    own = [r for r in records if (r["n_components"] is None) == exact]
-                    label = "exact" if exact else f"{own[0]['n_components']:,} features"
-                    place.scatter(
-                        [100 * r["test_error"] for r in own],
-                        [rows[r["method"]] + shift for r in own],
-                        s=size,
-                        c=colour,
-                        marker=marker,
-                        alpha=alpha,
-                        linewidths=0,
-                        label=label if records is means else None,
-                    )
-            place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
-            place.set_xlim(left=0)
-            name_axes(place, data, "test error (%)")
-        add_legend(figure)
-        return figure
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        results["means"],
+        "test error in %, means over {arguments[repeats]} splits",
+        ("data", "n_components"),
+        "method",
+        "{test_error:.1p}",
+        headings=METHODS,
+    )
+    yield from pivot(
+        results,
+        results["differences"],
+        (
+            f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
+            "% interval)"
+        ),
+        ("data", "n_components"),
+        "method",
+        "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
+        headings=METHODS,
+    )
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for d in results["differences"]:
-            if d["n_components"] is None and d["method"] != "linear":
-                message = "not told apart from" if d["low"] <= 0 else "worse than"
-                yield Fitted(
-                    f"{d['data']}: {METHODS[d['method']]} is "
-                    f"{'better than' if d['high'] < 0 else message} {METHODS[_USUAL]} "
-                    + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return the test errors of every split and method, and their means."""
+    sets = list(results["dataset"]["sets"])
+    figure, axes = panels(len(sets), size=(3.9, 3.6))
+    rows = {method: -i for i, method in enumerate(METHODS)}
+    for place, data in zip(axes, sets, strict=True):
+        splits = of(results["records"], data=data)
+        means = of(results["means"], data=data)
+        kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
+        for exact, colour, marker, shift in kinds:
+            for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
+                own = [r for r in records if (r["n_components"] is None) == exact]
+                label = "exact" if exact else f"{own[0]['n_components']:,} features"
+                place.scatter(
+                    [100 * r["test_error"] for r in own],
+                    [rows[r["method"]] + shift for r in own],
+                    s=size,
+                    c=colour,
+                    marker=marker,
+                    alpha=alpha,
+                    linewidths=0,
+                    label=label if records is means else None,
                 )
-        for e in results["edges"]:
-            share = max(e["at_least"], e["at_greatest"])
-            # A depth cannot be less than 1.
-            if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
-                end = "least" if e["at_least"] == share else "greatest"
-                yield (
-                    f"warning, {e['data']}, {METHODS[e['method']]}, D = "
-                    f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
-                    f"chose the {end} {e['parameter']} that was tried"
-                )
+        place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+        place.set_xlim(left=0)
+        name_axes(place, data, "test error (%)")
+    add_legend(figure)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for d in results["differences"]:
+        if d["n_components"] is None and d["method"] != "linear":
+            message = "not told apart from" if d["low"] <= 0 else "worse than"
+            yield (
+                f"{d['data']}: {METHODS[d['method']]} is "
+                f"{'better than' if d['high'] < 0 else message} {METHODS[_USUAL]} "
+                + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
+            )
+    for e in results["edges"]:
+        share = max(e["at_least"], e["at_greatest"])
+        # A depth cannot be less than 1.
+        if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
+            end = "least" if e["at_least"] == share else "greatest"
+            yield (
+                f"warning, {e['data']}, {METHODS[e['method']]}, D = "
+                f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
+                f"chose the {end} {e['parameter']} that was tried"
+            )
 
 
 def settings(method: str, quick: bool = False) -> list[Setting]:

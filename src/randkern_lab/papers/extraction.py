@@ -1,7 +1,7 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,6 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from randkern._extras import import_extra
-from randkern._validation import check_count
 from randkern.datasets import load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
@@ -20,6 +19,7 @@ from randkern.study.preparation import prepare
 # Statistics of the images on which torchvision's networks were trained.
 _CHANNEL_MEAN = (0.485, 0.456, 0.406)
 _CHANNEL_STD = (0.229, 0.224, 0.225)
+_BATCH = 128  # images
 
 
 class PaperLayer(NamedTuple):
@@ -54,118 +54,35 @@ PAPER_LAYERS = tuple(
 )
 
 
-def load_network(name: str, *, pretrained: bool = True) -> Any:
-    """Return a torchvision network; its ImageNet weights are downloaded."""
-    models = import_extra("torchvision.models", "a network of torchvision", "gpu")
-    if name not in models.list_models():
-        raise ValueError(
-            f"torchvision has no network {name!r}; it has resnet34, alexnet, vgg16, ..."
-        )
-    return models.get_model(name, weights="DEFAULT" if pretrained else None).eval()
+def extract_features(layer: PaperLayer, images: NDArray[Any], path: Path) -> None:
+    """Write the output of a pretrained layer for every image to a ``.npy`` file.
 
-
-def extract_features(
-    module: Any,
-    layer: str,
-    images: NDArray[Any],
-    path: str | Path,
-    *,
-    image_size: int | None = None,
-    batch_size: int = 128,
-) -> NDArray[np.float32]:
-    """Write the output of a layer for every image to a ``.npy`` file.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        It is put in evaluation mode, and runs on the device of its parameters.
-    layer : str
-        Name of a submodule in ``module.named_modules()``. Computation stops after its
-        first call.
-    images : ndarray of shape (n, height, width, 3)
-        In [0, 1]; standardised with the mean and deviation of ImageNet's channels.
-    path : str or Path
-        An existing file is replaced once all images are done.
-    image_size : int, optional
-        Pixels per side to which images are resized, bilinearly.
-    batch_size : int, default=128
-
-    Returns
-    -------
-    features : ndarray of float32, shape (n, d)
-        A read-only memory map; maps and channels are flattened.
-
-    Raises
-    ------
-    ValueError
-        If the layer does not exist or is not used, its output is not a tensor with one
-        row per image, there are no images, or they have another shape.
+    `images`, of shape (n, height, width, 3) in [0, 1], are standardised with the mean
+    and deviation of ImageNet's channels, and resized bilinearly; maps and channels are
+    flattened. The weights are downloaded.
     """
     torch = import_extra("torch", "the extraction of features", "gpu")
-    images = np.asarray(images)
-    if images.ndim != 4 or images.shape[3] != 3 or len(images) == 0:
-        raise ValueError(
-            f"images must have shape (n, height, width, 3), got {images.shape}"
-        )
-    check_count("batch_size", batch_size)
-    layers = dict(module.named_modules())
-    if layer not in layers or not layer:
-        known = ", ".join(name for name in list(layers)[:40] if name)
-        raise ValueError(f"the module has no layer {layer!r}; it has {known}")
-    place = next((p.device for p in module.eval().parameters()), torch.device("cpu"))
+    models = import_extra("torchvision.models", "a network of torchvision", "gpu")
+    module = models.get_model(layer.network, weights="DEFAULT").eval()
     outputs: list[Any] = []
-
-    def keep(_: Any, __: Any, output: Any) -> None:
-        outputs.append(output)
-        raise _ReachedLayerError
-
-    hook = layers[layer].register_forward_hook(keep)
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
-    written: Any = None
-    try:
-        for start in range(0, len(images), batch_size):
-            batch = _prepared(torch, images[start : start + batch_size], image_size)
-            with suppress(_ReachedLayerError), torch.inference_mode():
-                module(batch.to(place))
-            if not outputs:
-                raise ValueError(f"the module does not use its layer {layer!r}")
-            output = outputs.pop()
-            if (
-                not isinstance(output, torch.Tensor)
-                or output.shape[:1] != batch.shape[:1]
-            ):
-                kind = getattr(output, "shape", type(output).__name__)
-                raise ValueError(
-                    f"the output of {layer!r} must be a tensor with a row an image, "
-                    f"got {kind}"
-                )
-            rows = output.reshape(len(batch), -1).float().cpu().numpy()
-            if written is None:
-                shape = (len(images), rows.shape[1])
-                written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
-            written[start : start + len(rows)] = rows
-    finally:
-        hook.remove()
-    written.flush()
-    partial.replace(path)
-    return np.asarray(np.load(path, mmap_mode="r"))
-
-
-class _ReachedLayerError(Exception):
-    """Stops the network once the layer has its output."""
-
-
-def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
-    """Return standardised images, channels first."""
+    module.get_submodule(layer.module).register_forward_hook(
+        lambda *call: outputs.append(call[2])
+    )
     mean, std = (np.array(v, dtype=np.float32) for v in (_CHANNEL_MEAN, _CHANNEL_STD))
-    pixels = (images.astype(np.float32) - mean) / std
-    batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
-    if image_size is not None and batch.shape[2:] != (image_size, image_size):
-        batch = torch.nn.functional.interpolate(
-            batch, (image_size, image_size), mode="bilinear", align_corners=False
-        )
-    return batch
+    partial, written, shape = path.with_suffix(".part"), None, (layer.image_size,) * 2
+    for start in range(0, len(images), _BATCH):
+        pixels = (images[start : start + _BATCH].astype(np.float32) - mean) / std
+        batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+        with torch.inference_mode():
+            batch = torch.nn.functional.interpolate(batch, shape, mode="bilinear")
+            module(batch)
+        rows = outputs.pop().flatten(1).numpy()
+        if written is None:
+            size = len(images), rows.shape[1]
+            written = open_memmap(partial, "w+", dtype=np.float32, shape=size)
+        written[start : start + len(rows)] = rows
+    del written  # writes what is left
+    partial.replace(path)
 
 
 # -- labelled features ---------------------------------------------------------------
@@ -288,7 +205,6 @@ def _extracted(
     data = load_dataset("cifar10", data_dir=data_dir)
     if data.image_shape is None or data.X_test is None:
         raise ValueError(f"{data.name} has no test images")
-    module = load_network(wanted.network)
     result = []
     with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
         folder = Path(name)
@@ -299,8 +215,7 @@ def _extracted(
             path = folder / f"{wanted.network}-{wanted.module}-{len(images)}-{part}.npy"
             if not path.is_file():
                 say(f"{network} {layer}: {part} images")
-                size = wanted.image_size
-                extract_features(module, wanted.module, images, path, image_size=size)
+                extract_features(wanted, images, path)
             # A temporary folder is deleted, so its files are read, not mapped.
             result.append(np.load(path, mmap_mode="r" if scratch else None))
     named = f"{data.name} {wanted.architecture} {wanted.layer}"

@@ -37,9 +37,9 @@ from randkern.exceptions import NotSeparableError
 from ..contenders import Contender
 from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, Recorder, SkippedCase
 from ..scoring import fit_and_score
-from ..tables import Fitted, TextTable, fitted_powers, listing, of, pivot, skip_notes
+from ..tables import fitted_powers, listing, of, pivot
 
 METHODS = {
     "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
@@ -103,92 +103,28 @@ class Task:
     penalty: float = np.inf
 
 
-class FourierSVM(Experiment):
-    """Soft margins against n and D, hard margins, and what cannot be separated."""
+SKIPPED_BY = ("method", "dataset", "n_train")
 
-    name = "fourier-svm"
-    title = "Hard and soft margins on both feature maps, and their cost (Póczos)."
-    Options = Options
 
-    def prepare(self) -> list[Case]:
-        """Generate rows, load MNIST if there is a directory, and load compiled code."""
-        options = self.options
-        n, n_test = max(*options.rows, options.soft_rows), options.test_rows
-        X, y = generate(n + n_test, options.seed)
-        rows, sizes = (X[:n], y[:n], X[n:], y[n:]), tuple(sorted(options.rows))
-        self.tasks = {"generated": Task(*rows, sizes, options.penalty)}
-        if options.data_dir is not None and not options.quick:
-            self.tasks["mnist"] = self._mnist()
-        # float64, so that the gap is that of the optimisation, not of rounded features.
-        n = options.hard_rows
-        X, y = generate(n + min(2000, n_test), options.seed, clear=0.35)
-        X = X.astype(np.float64)
-        self.tasks["separable"] = Task(X[:n], y[:n], X[n:], y[n:])
-        X, y = generate(n, options.seed + 1)
-        self.tasks["noisy"] = Task(X.astype(np.float64), y, X, y)
-        X, y = generate(64, options.seed)
-        for fourier, dtype in product(FOURIER, (np.float32, np.float64)):
-            for make in KERNELS.values():
-                make_classifier(make(), 1.0, 32, fourier).fit(X.astype(dtype), y)
-        return [
-            {
-                "name": name,
-                "n_train": len(task.X),
-                "n_test": len(task.X_test),
-                "n_features": task.X.shape[1],
-                "n_classes": len(np.unique(task.y_test)),
-                "C": task.penalty,
-            }
-            for name, task in self.tasks.items()
-            if task.sizes
-        ]
+def run(options: Options, recorder: Recorder) -> Case:
+    """Fit soft margins against n and D, hard margins, and what is not separable."""
+    tasks = _tasks(options)
+    X, y = generate(64, options.seed)
+    for fourier, dtype in product(FOURIER, (np.float32, np.float64)):  # compiles
+        for make in KERNELS.values():
+            make_classifier(make(), 1.0, 32, fourier).fit(X.astype(dtype), y)
 
-    def _mnist(self) -> Task:
-        data = load_dataset("mnist", data_dir=self.options.data_dir)
-        order = np.random.default_rng(self.options.seed).permutation(len(data.X_train))
-        train, test = (np.asarray(X, np.float32) for X in (data.X_train, data.X_test))
-        labels = np.asarray(data.y_train)[order], np.asarray(data.y_test)
-        C = 10 * self.options.penalty
-        return Task(train[order], labels[0], test, labels[1], _MNIST_ROWS, C)
-
-    def cases(self) -> Iterator[Case]:
-        """Return soft margins against n, then against D, then hard margins."""
-        options = self.options
-        soft = {name: task for name, task in self.tasks.items() if task.sizes}
-        for name, task in soft.items():
-            for n, method in product(task.sizes, METHODS):
-                size = None if method == "SVC" else options.components
-                named = {"measure": "rows", "dataset": name, "method": method}
-                yield named | {"n_train": n, "n_components": size}
-        draws: list[Any] = [
-            *product(sorted(options.n_components), FOURIER, range(options.repeats)),
-            (None, None, 0),  # the exact kernel
-        ]
-        for name, task in soft.items():
-            n = min(options.soft_rows, len(task.X))
-            for kernel, (size, fourier, seed) in product(KERNELS, draws):
-                named = {"measure": "soft", "dataset": name, "kernel": kernel}
-                named |= {"fourier": fourier, "n_train": n, "n_components": size}
-                yield named | {"seed": seed}
-        n = options.hard_rows
-        for kernel, fourier in product(KERNELS, (*FOURIER, None)):
-            named = {"kernel": kernel, "fourier": fourier, "n_train": n}
-            hard = {"measure": "hard", "dataset": "separable", **named}
-            yield hard | {"n_components": 2 * n if fourier else None}
-            if fourier:
-                noisy = {"measure": "certificate", "dataset": "noisy", **named}
-                yield noisy | {"n_components": _FEW}
-
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(case: Case) -> Case:
         """Fit one machine, and score it or record its certificate."""
-        task, n = self.tasks[case["dataset"]], case["n_train"]
+        task, n = tasks[case["dataset"]], case["n_train"]
         if case.get("method") == "SVC":
-            if n > self.options.peer_rows:
-                most = self.options.peer_rows
+            if n > options.peer_rows:
+                most = options.peer_rows
                 raise SkippedCase(f"it was asked for up to {most:,} rows (--peer-rows)")
             kernel = randkern.Gaussian("scale").resolve(task.X[:n])
             gamma = 1 / (2 * kernel.lengthscale**2)
-            return _scored(SVC(C=task.penalty, gamma=gamma, cache_size=1000), task, n)
+            machine = SVC(C=task.penalty, gamma=gamma, cache_size=1000)
+            return _scored(machine, task, n)
         model = make_classifier(
             KERNELS[case.get("kernel") or case["method"]]("scale"),
             task.penalty,
@@ -209,102 +145,164 @@ class FourierSVM(Experiment):
             "support": len(model.support_),
         }
 
-    def conclude(self, results: Case) -> Case:
-        rows = of(results["records"], measure="rows")
-        exponents: Case = {}
-        keys = ("n_train", "cpu_seconds", "dataset", "method")
-        for named, power in fitted_powers(rows, *keys):
-            exponents.setdefault(named["dataset"], {})[named["method"]] = power
-        claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
-        return {"exponents": exponents, "published": [{"claim": claim}]}
+    soft = {name: task for name, task in tasks.items() if task.sizes}
+    records = recorder.measure(_cases(options, soft), measure)
+    exponents: Case = {}
+    keys = ("n_train", "cpu_seconds", "dataset", "method")
+    for named, power in fitted_powers(of(records, measure="rows"), *keys):
+        exponents.setdefault(named["dataset"], {})[named["method"]] = power
+    claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
+    return {
+        "dataset": [
+            {
+                "name": name,
+                "n_train": len(task.X),
+                "n_test": len(task.X_test),
+                "n_features": task.X.shape[1],
+                "n_classes": len(np.unique(task.y_test)),
+                "C": task.penalty,
+            }
+            for name, task in soft.items()
+        ],
+        "exponents": exponents,
+        "published": [{"claim": claim}],
+    }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            of(results["records"], measure="rows"),
-            "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
-            "fit (test accuracy)",
-            "n_train",
-            "method",
-            "{cpu_seconds:.2f} ({accuracy:.4f})",
-            per="dataset",
+
+def _tasks(options: Options) -> dict[str, Task]:
+    """Generate rows, and load MNIST if there is a directory."""
+    n, n_test = max(*options.rows, options.soft_rows), options.test_rows
+    X, y = generate(n + n_test, options.seed)
+    rows, sizes = (X[:n], y[:n], X[n:], y[n:]), tuple(sorted(options.rows))
+    tasks = {"generated": Task(*rows, sizes, options.penalty)}
+    if options.data_dir is not None and not options.quick:
+        data = load_dataset("mnist", data_dir=options.data_dir)
+        order = np.random.default_rng(options.seed).permutation(len(data.X_train))
+        train, test = (np.asarray(X, np.float32) for X in (data.X_train, data.X_test))
+        labels = np.asarray(data.y_train)[order], np.asarray(data.y_test)
+        C = 10 * options.penalty
+        tasks["mnist"] = Task(train[order], labels[0], test, labels[1], _MNIST_ROWS, C)
+    # float64, so that the gap is that of the optimisation, not of rounded features.
+    n = options.hard_rows
+    X, y = generate(n + min(2000, n_test), options.seed, clear=0.35)
+    X = X.astype(np.float64)
+    tasks["separable"] = Task(X[:n], y[:n], X[n:], y[n:])
+    X, y = generate(n, options.seed + 1)
+    tasks["noisy"] = Task(X.astype(np.float64), y, X, y)
+    return tasks
+
+
+def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
+    """Yield soft margins against n, then against D, then hard margins."""
+    for name, task in soft.items():
+        for n, method in product(task.sizes, METHODS):
+            size = None if method == "SVC" else options.components
+            named: Case = {"measure": "rows", "dataset": name, "method": method}
+            yield named | {"n_train": n, "n_components": size}
+    draws: list[Any] = [
+        *product(sorted(options.n_components), FOURIER, range(options.repeats)),
+        (None, None, 0),  # the exact kernel
+    ]
+    for name, task in soft.items():
+        n = min(options.soft_rows, len(task.X))
+        for kernel, (size, fourier, seed) in product(KERNELS, draws):
+            named = {"measure": "soft", "dataset": name, "kernel": kernel}
+            named |= {"fourier": fourier, "n_train": n, "n_components": size}
+            yield named | {"seed": seed}
+    n = options.hard_rows
+    for kernel, fourier in product(KERNELS, (*FOURIER, None)):
+        named = {"kernel": kernel, "fourier": fourier, "n_train": n}
+        hard = {"measure": "hard", "dataset": "separable", **named}
+        yield hard | {"n_components": 2 * n if fourier else None}
+        if fourier:
+            noisy = {"measure": "certificate", "dataset": "noisy", **named}
+            yield noisy | {"n_components": _FEW}
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        of(results["records"], measure="rows"),
+        "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
+        "fit (test accuracy)",
+        "n_train",
+        "method",
+        "{cpu_seconds:.2f} ({accuracy:.4f})",
+        per="dataset",
+    )
+    yield from pivot(
+        results,
+        by_map(results),
+        "{dataset}, soft margins, {n_train:,} rows: test accuracy",
+        "n_components",
+        "{kernel}, {map}",
+        "{accuracy:.4f}",
+        per="dataset",
+    )
+    yield from listing(
+        results,
+        of(results["records"], measure="hard"),
+        "hard margins, {n_train:,} separable rows",
+        "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
+        "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
+        "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
+    )
+    yield from listing(
+        results,
+        _certificates(results),
+        "hard margins of {n_train:,} rows with noise, D = {n_components}",
+        "kernel | map | D | error | least a | sum of a | rows | residual",
+        "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
+        "{sum:.9f} | {support} | {residual:.1e}",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return seconds and accuracy against n, and accuracy against D."""
+    by_rows = of(results["records"], measure="rows")
+    sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
+    figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
+    for i, data in enumerate(sets):
+        own, soft = (
+            of(by_rows, dataset=data),
+            of(list(by_map(results)), dataset=data),
         )
-        yield from pivot(
-            results,
-            by_map(results),
-            "{dataset}, soft margins, {n_train:,} rows: test accuracy",
+        left, middle, right = axes[3 * i : 3 * i + 3]
+        curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
+        accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
+        curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
+        curves(
+            right,
+            soft,
             "n_components",
-            "{kernel}, {map}",
-            "{accuracy:.4f}",
-            per="dataset",
+            "accuracy",
+            _MAPS,
+            ("kernel", "map"),
+            title=f"{data}: features",
+            **accuracy,
         )
-        yield from listing(
-            results,
-            of(results["records"], measure="hard"),
-            "hard margins, {n_train:,} separable rows",
-            "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
-            "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
-            "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
-        )
-        yield from listing(
-            results,
-            _certificates(results),
-            "hard margins of {n_train:,} rows with noise, D = {n_components}",
-            "kernel | map | D | error | least a | sum of a | rows | residual",
-            "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
-            "{sum:.9f} | {support} | {residual:.1e}",
-        )
+    add_legend(figure)
+    return figure
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds and accuracy against n, and accuracy against D."""
-        by_rows = of(results["records"], measure="rows")
-        sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
-        figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
-        for i, data in enumerate(sets):
-            own, soft = (
-                of(by_rows, dataset=data),
-                of(list(by_map(results)), dataset=data),
-            )
-            left, middle, right = axes[3 * i : 3 * i + 3]
-            curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
-            accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
-            curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
-            curves(
-                right,
-                soft,
-                "n_components",
-                "accuracy",
-                _MAPS,
-                ("kernel", "map"),
-                title=f"{data}: features",
-                **accuracy,
-            )
-        add_legend(figure)
-        return figure
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for name, exponents in results["exponents"].items():
-            fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
-            yield Fitted(f"{name}: processor seconds grow as {', '.join(fitted)}")
-        hard = of(results["records"], measure="hard")
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for name, exponents in results["exponents"].items():
+        fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
+        yield (f"{name}: processor seconds grow as {', '.join(fitted)}")
+    hard = of(results["records"], measure="hard")
+    yield (
+        f"hard margins: the largest gap is {max(r['gap'] for r in hard):.1e}, the "
+        f"least y w·z is {min(r['least'] for r in hard):.9f}"
+    )
+    named = of(results["records"], measure="certificate")
+    raised = [r for r in named if r["error"]]
+    residuals = [r["residual"] for r in raised if r["residual"] is not None]
+    if raised:
+        worst = f", residual at most {max(residuals):.1e}" if residuals else ""
         yield (
-            f"hard margins: the largest gap is {max(r['gap'] for r in hard):.1e}, the "
-            f"least y w·z is {min(r['least'] for r in hard):.9f}"
+            f"not separable, D = {_FEW}: {len(raised)} of {len(named)} raised "
+            f"{raised[0]['error']} with a certificate{worst}"
         )
-        named = of(results["records"], measure="certificate")
-        raised = [r for r in named if r["error"]]
-        residuals = [r["residual"] for r in raised if r["residual"] is not None]
-        if raised:
-            worst = f", residual at most {max(residuals):.1e}" if residuals else ""
-            yield (
-                f"not separable, D = {_FEW}: {len(raised)} of {len(named)} raised "
-                f"{raised[0]['error']} with a certificate{worst}"
-            )
-        yield from skip_notes(results, "method", "dataset", "n_train")
 
 
 def make_classifier(

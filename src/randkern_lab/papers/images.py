@@ -96,21 +96,6 @@ class Images:
         )
 
 
-def available_images(
-    data_dir: Path | None, folders: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the folders that exist in a directory, or scikit-learn's digits."""
-    if data_dir is None:
-        return ("digits",)
-    result = tuple(name for name in folders if (data_dir / name).exists())
-    if result:
-        return result
-    raise ValueError(
-        f"{data_dir} has none of the folders {', '.join(folders)}; name the data set "
-        "with --data, or leave --data-dir out for scikit-learn's digits"
-    )
-
-
 def load_binary_images(
     data: str, data_dir: Path | None, threshold: float | None = PIXEL_THRESHOLD
 ) -> Images:
@@ -210,7 +195,15 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> skeletons.Skeleton
 def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -> Any:
     """Load an image classification data set; "auto" is the first of some folders."""
     if data == "auto":
-        data = available_images(data_dir, folders)[0]
+        there = ["digits"]
+        if data_dir is not None:
+            there = [name for name in folders if (data_dir / name).exists()]
+        if not there:
+            raise ValueError(
+                f"{data_dir} has none of the folders {', '.join(folders)}; name the "
+                "data with --data, or leave --data-dir out for scikit-learn's digits"
+            )
+        data = there[0]
     dataset = load_dataset(data, data_dir=data_dir)
     if dataset.image_shape is None or dataset.task != "classification":
         raise ValueError(

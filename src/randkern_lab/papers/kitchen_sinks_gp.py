@@ -37,8 +37,8 @@ import randkern
 from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, fitted_power, groups, listing, of, pivot, text
+from ..runner import Case, Recorder
+from ..tables import fitted_power, groups, listing, of, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -49,7 +49,7 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-_GRID = 241
+_GRID = np.linspace(-3, 3, 241)[:, None]  # on which posteriors are compared
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
 _ASYMPTOTIC = 100
@@ -74,62 +74,31 @@ class Options(CommonOptions):
     repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
-class KitchenSinks(Experiment):
-    """Errors by D in both conventions, curves, and learned hyperparameters."""
+@dataclass(frozen=True)
+class Process:
+    """Rows of the process, and posteriors given them, exact and on features."""
 
-    name = "kitchen-sinks-gp"
-    title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
-    Options = Options
+    options: Options
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
 
-    def prepare(self) -> dict[str, Any]:
+    @classmethod
+    def drawn(cls, options: Options) -> "Process":
         """Draw rows from the process: two clusters with a gap, edges without rows."""
-        n, rng = self.options.rows, np.random.default_rng(self.options.seed)
+        n, rng = options.rows, np.random.default_rng(options.seed)
         left, right = rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)
-        self.X = np.sort(np.concatenate([left, right]))[:, None]
-        self.grid = np.linspace(-3, 3, _GRID)[:, None]
-        values, vectors = np.linalg.eigh(self.kernel(self.X))
+        X = np.sort(np.concatenate([left, right]))[:, None]
+        values, vectors = np.linalg.eigh(randkern.Gaussian(options.lengthscale)(X))
         f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
-        self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
-        self.exact = self.computed(None)
-        return {"name": "drawn from the process", "n_rows": n}
-
-    def cases(self) -> Iterator[Case]:
-        """Return draws of every number of columns and convention."""
-        repeats = self.options.repeats
-        pairs = product(sorted(self.options.n_components), CONVENTIONS)
-        # Each convention has its own draws: they agree in distribution.
-        for position, (size, convention) in enumerate(pairs):
-            first = self.options.seed + 1 + repeats * position
-            for seed in range(first, first + repeats):
-                yield {"convention": convention, "n_components": size, "seed": seed}
-
-    def measure(self, case: Case) -> dict[str, Any]:
-        """Return the root mean square errors of mean and standard deviation."""
-        watch = Stopwatch()
-        if case["convention"] == "1":
-            result = self.computed(case["n_components"], case["seed"])
-        else:
-            rng = np.random.default_rng(case["seed"])
-            result = self.written_out(self.frequencies(case["n_components"] // 2, rng))
-        mean, sd = (
-            float(np.sqrt(np.mean((a - b) ** 2)))
-            for a, b in zip(result, self.exact, strict=True)
-        )
-        seconds = watch.lap().seconds
-        return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
+        return cls(options, X, f + np.sqrt(options.noise) * rng.standard_normal(n))
 
     def frequencies(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return w ~ N(0, (2πℓ)⁻²), eq. (12)."""
         return rng.standard_normal(n) / (2 * np.pi * self.options.lengthscale)
 
-    def basis(self, w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
-        """Return cos(2πw·x) and sin(2πw·x) divided by √(number of w), eq. (9)."""
-        phases = 2 * np.pi * X * w
-        return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
-
     def written_out(self, w: NDArray[np.float64]) -> Posterior:
         """Return the mean and standard deviation of f on the grid, with NumPy only."""
-        Z, Z_new = self.basis(w, self.X), self.basis(w, self.grid)
+        Z, Z_new = basis(w, self.X), basis(w, _GRID)
         A = Z.T @ Z + self.options.noise * np.eye(Z.shape[1])
         factor = scipy.linalg.cho_factor(A)
         mean = Z_new @ scipy.linalg.cho_solve(factor, Z.T @ self.y)
@@ -139,17 +108,13 @@ class KitchenSinks(Experiment):
 
     def computed(self, n_components: int | None, seed: int = 0) -> Posterior:
         """Return the same computed by randkern, exactly or on features."""
-        mean, sd = self._process(n_components, seed).predict(self.grid, return_std=True)
+        mean, sd = self.fitted(n_components, seed).predict(_GRID, return_std=True)
         return mean, sd
 
-    @property
-    def kernel(self) -> Any:
-        """The kernel of the process."""
-        return randkern.Gaussian(self.options.lengthscale)
-
-    def _process(self, size: int | None, seed: int, optimizer: Any = None) -> Any:
+    def fitted(self, size: int | None, seed: int, optimizer: Any = None) -> Any:
+        """Return the library's process, whose hyperparameters may be learned."""
         return randkern.GaussianProcessRegressor(
-            self.kernel,
+            randkern.Gaussian(self.options.lengthscale),
             self.options.noise,
             size,
             optimizer=optimizer,
@@ -157,121 +122,156 @@ class KitchenSinks(Experiment):
             random_state=seed,
         ).fit(self.X, self.y)
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        options, size = self.options, 2 * self.options.bases
-        maps = randkern.RandomFeatures(
-            self.kernel, size, projection="dense", random_state=options.seed
-        ).fit(self.X)
-        # ω of the library's features, from their phases at a small x.
-        phases = maps.transform(np.full((1, 1), _SMALL))[0]
-        w = np.asarray(np.arctan2(phases[1::2], phases[::2]) / _SMALL)
-        own = self.frequencies(options.bases, np.random.default_rng(options.seed))
-        curves = {
-            "exact": self.exact,
-            "2*pi": self.written_out(own),
-            "1": self.computed(size, options.seed),
-        }
-        Z = maps.transform(self.X)
-        pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
-        same = self.basis(w / (2 * np.pi), self.X)
-        posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
-        deviations = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
-        named = (("2*pi", own), ("1", w))
-        result = {c: float(np.sqrt(np.mean(v**2))) for c, v in named}
-        return {
-            "curves": {
-                "x": self.grid[:, 0].tolist(),
-                "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
-                **{
-                    name: {"mean": mean.tolist(), "sd": sd.tolist()}
-                    for name, (mean, sd) in curves.items()
-                },
-            },
-            "n_components": size,
-            "exponents": {c: _exponents(results["records"], c) for c in CONVENTIONS},
-            "conventions": {
-                c: {"expected": deviations[c], "found": result[c]} for c in CONVENTIONS
-            },
-            "difference": {
-                "features": float(np.abs(same - pairs).max()),
-                "posterior": float(np.abs(np.subtract(*posteriors)).max()),
-            },
-            "learned": [self._learned(None), self._learned(size)],
-            "published": [
-                {"convention": c, "deviation": d} for c, d in deviations.items()
-            ],
-        }
-
-    def _learned(self, size: int | None) -> dict[str, Any]:
+    def learned(self, size: int | None) -> dict[str, Any]:
         """Return lengthscale and noise learned by the marginal likelihood."""
-        model = self._process(size, self.options.seed, "l-bfgs-b")
+        model = self.fitted(size, self.options.seed, "l-bfgs-b")
         return {
             "n_components": size,
             "lengthscale": float(np.ravel(model.kernel_.lengthscale)[0]),
             "noise": float(model.noise_),
         }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            roots(results),
-            "root mean square error against the exact process, {arguments[repeats]} "
-            "draws each",
-            "n_components",
-            "{transform}: {what}",
-            "{root:.4f}",
-        )
-        yield from listing(
-            results,
-            results["learned"],
-            "hyperparameters of the marginal likelihood",
-            "D | lengthscale | noise",
-            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
-        )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return a posterior of each convention, and errors against D."""
-        figure, axes = panels(3, size=(4.4, 4.0))
-        bases = results["arguments"]["bases"]
-        for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
-            _posterior(place, results, convention)
-            ylabel = "f(x): mean ± 2 standard errors"
-            name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
-        curves(
-            axes[-1],
-            roots(results),
-            "n_components",
-            "root",
-            _STYLES,
-            ("convention", "what"),
-            title="against the exact process",
-            ylabel="root mean square error",
-        )
-        for place in axes:
-            place.legend(frameon=False, fontsize=8, handlelength=3.2)
-        return figure
+def basis(w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
+    """Return cos(2πw·x) and sin(2πw·x) divided by √(number of w), eq. (9)."""
+    phases = 2 * np.pi * X * w
+    return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for convention, deviation in results["conventions"].items():
+
+def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+    """Measure errors by D in both conventions; draw curves; learn hyperparameters."""
+    process = Process.drawn(options)
+    exact = process.computed(None)
+
+    def cases() -> Iterator[Case]:
+        pairs = product(sorted(options.n_components), CONVENTIONS)
+        # Each convention has its own draws: they agree in distribution.
+        for position, (size, convention) in enumerate(pairs):
+            first = options.seed + 1 + options.repeats * position
+            for seed in range(first, first + options.repeats):
+                yield {"convention": convention, "n_components": size, "seed": seed}
+
+    def measure(case: Case) -> Case:
+        """Return the root mean square errors of mean and standard deviation."""
+        watch = Stopwatch()
+        if case["convention"] == "1":
+            result = process.computed(case["n_components"], case["seed"])
+        else:
+            rng = np.random.default_rng(case["seed"])
+            w = process.frequencies(case["n_components"] // 2, rng)
+            result = process.written_out(w)
+        mean, sd = (
+            float(np.sqrt(np.mean((a - b) ** 2)))
+            for a, b in zip(result, exact, strict=True)
+        )
+        seconds = watch.lap().seconds
+        return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
+
+    records, size = recorder.measure(cases(), measure), 2 * options.bases
+    maps = randkern.RandomFeatures(
+        randkern.Gaussian(options.lengthscale),
+        size,
+        projection="dense",
+        random_state=options.seed,
+    ).fit(process.X)
+    # ω of the library's features, from their phases at a small x.
+    phases = maps.transform(np.full((1, 1), _SMALL))[0]
+    w = np.asarray(np.arctan2(phases[1::2], phases[::2]) / _SMALL)
+    own = process.frequencies(options.bases, np.random.default_rng(options.seed))
+    posteriors = {
+        "exact": exact,
+        "2*pi": process.written_out(own),
+        "1": process.computed(size, options.seed),
+    }
+    Z = maps.transform(process.X)
+    pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
+    same = basis(w / (2 * np.pi), process.X)
+    beside = process.written_out(w / (2 * np.pi)), posteriors["1"]
+    expected = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
+    found = {c: np.sqrt(np.mean(v**2)) for c, v in (("2*pi", own), ("1", w))}
+    return {
+        "dataset": {"name": "drawn from the process", "n_rows": options.rows},
+        "curves": {
+            "x": _GRID[:, 0].tolist(),
+            "rows": {"x": process.X[:, 0].tolist(), "y": process.y.tolist()},
+            **{
+                name: {"mean": mean.tolist(), "sd": sd.tolist()}
+                for name, (mean, sd) in posteriors.items()
+            },
+        },
+        "n_components": size,
+        "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+        "conventions": {
+            c: {"expected": expected[c], "found": float(found[c])} for c in CONVENTIONS
+        },
+        "difference": {
+            "features": float(np.abs(same - pairs).max()),
+            "posterior": float(np.abs(np.subtract(*beside)).max()),
+        },
+        "learned": [process.learned(None), process.learned(size)],
+        "published": [{"convention": c, "deviation": d} for c, d in expected.items()],
+    }
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        roots(results),
+        "root mean square error against the exact process, {arguments[repeats]} "
+        "draws each",
+        "n_components",
+        "{transform}: {what}",
+        "{root:.4f}",
+    )
+    yield from listing(
+        results,
+        results["learned"],
+        "hyperparameters of the marginal likelihood",
+        "D | lengthscale | noise",
+        "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return a posterior of each convention, and errors against D."""
+    figure, axes = panels(3, size=(4.4, 4.0))
+    bases = results["arguments"]["bases"]
+    for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
+        _posterior(place, results, convention)
+        ylabel = "f(x): mean ± 2 standard errors"
+        name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
+    curves(
+        axes[-1],
+        roots(results),
+        "n_components",
+        "root",
+        _STYLES,
+        ("convention", "what"),
+        title="against the exact process",
+        ylabel="root mean square error",
+    )
+    for place in axes:
+        place.legend(frameon=False, fontsize=8, handlelength=3.2)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for convention, deviation in results["conventions"].items():
+        yield (
+            f"{_TRANSFORMS[convention]}: w of standard deviation "
+            f"{deviation['found']:.3f}, expected {deviation['expected']:.3f}"
+        )
+    yield text(
+        "the same frequencies in both conventions: features differ by "
+        "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
+        results,
+    )
+    for convention, powers in results["exponents"].items():
+        if powers["mean"] is not None:
             yield (
-                f"{_TRANSFORMS[convention]}: w of standard deviation "
-                f"{deviation['found']:.3f}, expected {deviation['expected']:.3f}"
+                f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
+                f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
             )
-        yield text(
-            "the same frequencies in both conventions: features differ by "
-            "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
-            results,
-        )
-        for convention, powers in results["exponents"].items():
-            if powers["mean"] is not None:
-                yield Fitted(
-                    f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
-                    f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
-                )
 
 
 def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -45,10 +45,8 @@ from randkern.datasets import load_dataset
 
 from ..figures import Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..runner import Case, Experiment, grid
+from ..runner import Case, Recorder, grid
 from ..tables import (
-    Fitted,
-    TextTable,
     columns,
     fitted_powers,
     groups,
@@ -92,137 +90,127 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
-class OpticalConvergence(Experiment):
-    """Errors of Gram matrices against D, and tails of single entries."""
+def run(options: Options, recorder: Recorder) -> Case:
+    """Measure errors of Gram matrices against D, then tails of single entries."""
+    data = load_dataset(options.data, data_dir=options.data_dir)
+    X = np.asarray(data.X_train, dtype=np.float64)
+    X = unit_rows(X, options.rows, options.seed)
 
-    name = "optical-convergence"
-    title = "Error and tails of optical features by degree (Ohana et al., appendix C)."
-    Options = Options
-
-    def prepare(self) -> Case:
-        data = load_dataset(self.options.data, data_dir=self.options.data_dir)
-        X = np.asarray(data.X_train, dtype=np.float64)
-        self.X = unit_rows(X, self.options.rows, self.options.seed)
-        n, d = self.X.shape
-        return {"name": data.name, "n_rows": n, "n_features": d}
-
-    def cases(self) -> Iterator[Case]:
-        """Return degrees and numbers of features, for errors and then for tails."""
-        sizes = sorted(self.options.n_components)
-        yield from grid(measure=["error"], degree=DEGREES, n_components=sizes)
-        sizes = sorted(self.options.tail_components)
-        yield from grid(measure=["tail"], degree=DEGREES, n_components=sizes)
-
-    def measure(self, case: Case) -> Any:
-        """Return the error for one number of features, or the tails."""
-        degree, size, options = case["degree"], case["n_components"], self.options
+    def measure(case: Case) -> Any:
+        degree, size = case["degree"], case["n_components"]
         seed = options.seed + 100_003 * degree + size
         if case["measure"] == "error":
-            return gram_error(self.X, degree, size, options.repeats, seed)
+            return gram_error(X, degree, size, options.repeats, seed)
         return tails(degree, size, options.tail_draws, seed)
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        errors = of(results["records"], measure="error")
-        powers = fitted_powers(errors, "n_components", "error", "degree")
-        return {
-            "exponents": {str(named["degree"]): power for named, power in powers},
-            "variances": {str(m): _relative_variance(m) for m in DEGREES},
-            "constants": list(_constants(of(results["records"], **_TAIL))),
-            "published": [
-                {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
-            ],
-        }
+    errors, beyond = (
+        recorder.measure(
+            grid(measure=[kind], degree=DEGREES, n_components=sorted(sizes)), measure
+        )
+        for kind, sizes in (
+            ("error", options.n_components),
+            ("tail", options.tail_components),
+        )
+    )
+    powers = fitted_powers(errors, "n_components", "error", "degree")
+    return {
+        "dataset": {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]},
+        "exponents": {str(named["degree"]): power for named, power in powers},
+        "variances": {str(m): _relative_variance(m) for m in DEGREES},
+        "constants": list(_constants(beyond)),
+        "published": [
+            {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
+        ],
+    }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            of(results["records"], measure="error"),
-            "relative error of the Gram matrix of {dataset[n_rows]} rows of "
-            "{dataset[name]} (formula)",
-            "n_components",
-            "degree",
-            "{error:.4f} ({predicted:.4f})",
-            headings=_HEADINGS,
-        )
-        yield from pivot(
-            results,
-            (r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED),
-            "share of {draws:,} draws above / below the kernel by more standard "
-            "deviations",
-            ("pair", "n_components", "deviation"),
-            "degree",
-            "{share:.2e} / {share_below:.1e}",
-            headings=_HEADINGS,
-            label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
-        )
-        yield from listing(
-            results,
-            bernstein(of(results["records"], **_TAIL)),
-            "equation 22, m = 1: the largest c with which its bound holds",
-            "pair | D | K | c",
-            "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
-        )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors beside the formula, and the tails on both sides."""
-        figure, (left, right) = panels(2)
-        errors = of(results["records"], measure="error")
-        curves(
-            left,
-            errors,
-            "n_components",
-            "error",
-            {m: replace(style, dashes="") for m, style in _STYLES.items()},
-            "degree",
-            title="error: markers measured, lines the formula",
-            ylabel="‖ZZᵀ − K‖ / ‖K‖",
-            ticks=(100, 1000, 10_000, 100_000),
-        )
-        shown = tail(results)
-        size = shown[0]["n_components"]
-        curves(
-            right,
-            [r for r in shown if r["share"] > 0],
-            "deviation",
-            "share",
-            _STYLES,
-            "degree",
-            title=f"tails at D = {size:,}, x = y (dashed: below)",
-            xlabel="deviation from K, in standard deviations of the formula",
-            ylabel="share of draws beyond",
-            log="",
-        )
-        for degree, style in _STYLES.items():
-            own = of(errors, degree=degree)
-            sizes, predicted = columns(own, "n_components", "predicted")
-            look: Mapping[str, Any] = {"color": style.colour, "linestyle": style.dashes}
-            left.plot(sizes, predicted, lw=1.3, **look)
-            own = [r for r in of(shown, degree=degree) if r["share_below"] > 0]
-            x, below = columns(own, "deviation", "share_below")
-            right.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-        own = [r for r in of(shown, degree=1) if r["normal"] > 0.3 / r["draws"]]
-        x, normal = columns(own, "deviation", "normal")
-        right.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
-        right.set_yscale("log")
-        add_legend(figure, "right")
-        return figure
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        of(results["records"], measure="error"),
+        "relative error of the Gram matrix of {dataset[n_rows]} rows of "
+        "{dataset[name]} (formula)",
+        "n_components",
+        "degree",
+        "{error:.4f} ({predicted:.4f})",
+        headings=_HEADINGS,
+    )
+    yield from pivot(
+        results,
+        (r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED),
+        "share of {draws:,} draws above / below the kernel by more standard deviations",
+        ("pair", "n_components", "deviation"),
+        "degree",
+        "{share:.2e} / {share_below:.1e}",
+        headings=_HEADINGS,
+        label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
+    )
+    yield from listing(
+        results,
+        bernstein(of(results["records"], **_TAIL)),
+        "equation 22, m = 1: the largest c with which its bound holds",
+        "pair | D | K | c",
+        "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
+    )
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for degree, exponent in results["exponents"].items():
-            if exponent is not None:
-                variance = results["variances"][degree]
-                yield Fitted(
-                    f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
-                    f"variance at x = y is {variance:.0f} K²"
-                )
-        bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C ="
-        for c in results["constants"]:
-            named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
-            yield Fitted(f"{named}: {bound} {c['C']:.3f}")
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors beside the formula, and the tails on both sides."""
+    figure, (left, right) = panels(2)
+    errors = of(results["records"], measure="error")
+    curves(
+        left,
+        errors,
+        "n_components",
+        "error",
+        {m: replace(style, dashes="") for m, style in _STYLES.items()},
+        "degree",
+        title="error: markers measured, lines the formula",
+        ylabel="‖ZZᵀ − K‖ / ‖K‖",
+        ticks=(100, 1000, 10_000, 100_000),
+    )
+    shown = tail(results)
+    size = shown[0]["n_components"]
+    curves(
+        right,
+        [r for r in shown if r["share"] > 0],
+        "deviation",
+        "share",
+        _STYLES,
+        "degree",
+        title=f"tails at D = {size:,}, x = y (dashed: below)",
+        xlabel="deviation from K, in standard deviations of the formula",
+        ylabel="share of draws beyond",
+        log="",
+    )
+    for degree, style in _STYLES.items():
+        own = of(errors, degree=degree)
+        sizes, predicted = columns(own, "n_components", "predicted")
+        look: Mapping[str, Any] = {"color": style.colour, "linestyle": style.dashes}
+        left.plot(sizes, predicted, lw=1.3, **look)
+        own = [r for r in of(shown, degree=degree) if r["share_below"] > 0]
+        x, below = columns(own, "deviation", "share_below")
+        right.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
+    own = [r for r in of(shown, degree=1) if r["normal"] > 0.3 / r["draws"]]
+    x, normal = columns(own, "deviation", "normal")
+    right.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
+    right.set_yscale("log")
+    add_legend(figure, "right")
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for degree, exponent in results["exponents"].items():
+        if exponent is not None:
+            variance = results["variances"][degree]
+            yield (
+                f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
+                f"variance at x = y is {variance:.0f} K²"
+            )
+    bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C ="
+    for c in results["constants"]:
+        named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
+        yield (f"{named}: {bound} {c['C']:.3f}")
 
 
 def tail(results: Mapping[str, Any]) -> list[Case]:

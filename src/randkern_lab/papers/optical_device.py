@@ -35,8 +35,8 @@ from randkern.optics import SimulatedOPU, mean_count_per_bit
 
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
-from ..runner import Case, Experiment
-from ..tables import TextTable, of, pivot
+from ..runner import Case, Recorder
+from ..tables import of, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -107,181 +107,160 @@ class Options(BinaryImageOptions):
     )
 
 
-class OpticalDevice(Experiment):
-    """One Gram matrix for each variant, solved for every D and penalty."""
+def run(options: Options, recorder: Recorder) -> Case:
+    """Solve one Gram matrix of each variant for every D and penalty."""
+    for variant in options.variants:
+        check_choice("variants", variant, tuple(VARIANTS))
+    images = load_binary_images(options.data, options.data_dir)
+    kernel = f"optical:{options.degree}"
+    setting = optical_settings(
+        images, [kernel], seed=options.seed, quick=options.quick
+    )[kernel]
+    sizes, classes = sorted(set(options.n_components)), np.unique(images.y_train)
+    penalties = (1.0, 2.0, 0.1) if options.degree == 2 else (1.0,)
 
-    name = "optical-device"
-    title = "What costs a device accuracy (Ohana et al., section 4.1)."
-    Options = Options
+    def errors(train: FeaturesOf, test: FeaturesOf, **light: Any) -> Iterator[Case]:
+        equations = normal_equations(train, class_targets(images.y_train, classes))
+        alphas = [penalty * setting.alpha for penalty in penalties]
+        fits = list(solved(equations, sizes, alphas))
+        wrong = class_errors(fits, test, images.y_test, classes)
+        for fit, error in zip(fits, wrong, strict=True):
+            yield {
+                "n_components": fit.n_components,
+                "penalty": penalties[alphas.index(fit.alpha)],
+                "alpha": fit.alpha,
+                "mean_count": None,
+                "saturated": None,
+                "test_error": error,
+                "outcome": fit.ended["outcome"],
+                **light,
+            }
 
-    def prepare(self) -> Case:
-        options = self.options
-        self.sizes = sorted(set(options.n_components))
-        self.images = load_binary_images(options.data, options.data_dir)
-        kernel = f"optical:{options.degree}"
-        self.setting = optical_settings(
-            self.images, [kernel], seed=options.seed, quick=options.quick
-        )[kernel]
-        self.classes = np.unique(self.images.y_train)
-        self.penalties = (1.0, 2.0, 0.1) if options.degree == 2 else (1.0,)
-        return self.images.describe()
-
-    def cases(self) -> Iterator[Case]:
-        """Return the variants."""
-        for variant in self.options.variants:
-            check_choice("variants", variant, tuple(VARIANTS))
-            yield {"variant": variant, "seed": self.options.seed}
-
-    def measure(self, case: Case) -> Iterator[Case]:
+    def measure(case: Case) -> Iterator[Case]:
         """Fit one variant with every number of features and penalty."""
         multiple, device, _ = VARIANTS[case["variant"]]
-        bias = multiple * int(self.setting.value or 0)
+        bias = multiple * int(setting.value or 0)
         if device is None:
-            kernel = randkern.Optical(self.options.degree, bias)
             features = randkern.RandomFeatures(
-                kernel, self.sizes[-1], random_state=self.options.seed
-            ).fit(self.images.X_train[:1].astype(np.float32))
-            parts = [
-                computed(features, X) for X in (self.images.X_train, self.images.X_test)
-            ]
-            yield from self._errors(bias, *parts)
+                randkern.Optical(options.degree, bias),
+                sizes[-1],
+                random_state=options.seed,
+            ).fit(images.X_train[:1].astype(np.float32))
+            parts = (computed(features, X) for X in (images.X_train, images.X_test))
+            yield from errors(*parts, bias=bias)
             return
-        images = self.images
-        simulated = SimulatedOPU(
-            self.sizes[-1], random_state=self.options.seed, **device
-        )
+        simulated = SimulatedOPU(sizes[-1], random_state=options.seed, **device)
         rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
         with acquired_counts(simulated, rows, bias=bias) as stored:
             first = np.asarray(stored.counts[0][:_COUNTED_ROWS])
             if multiple:
                 lit = images.X_train[:_COUNTED_ROWS].sum(axis=1, dtype=np.int64)
                 stored = replace(stored, scale=mean_count_per_bit(first, lit))
-            parts = [
-                stored.features_of(part, self.sizes[-1], self.options.degree)
-                for part in (0, 1)
-            ]
-            light = {
-                "mean_count": stored.described["mean_count"],
-                "saturated": float(np.mean(first == simulated.full_scale)),
+            yield from errors(
+                *(stored.features_of(i, sizes[-1], options.degree) for i in (0, 1)),
+                bias=bias,
+                mean_count=stored.described["mean_count"],
+                saturated=float(np.mean(first == simulated.full_scale)),
+            )
+
+    cases = [{"variant": name, "seed": options.seed} for name in options.variants]
+    records = recorder.measure(cases, measure)
+    accuracy = {
+        (row["features"], row["n_components"]): row["test_accuracy"]
+        for row in published_rows("fashion-mnist-features")
+    }
+    return {
+        "dataset": images.describe(),
+        "hyperparameters": setting.describe(),
+        "losses": list(_losses(records)),
+        "published": [
+            {
+                "features": name,
+                "penalty": penalty,
+                "n_components": size,
+                "test_error": 1 - accuracy[name, size],
             }
-            for record in self._errors(bias, *parts):
-                yield record | light
+            for (degree, penalty), name in _PUBLISHED.items()
+            for size in sizes
+            if degree == options.degree and (name, size) in accuracy
+        ],
+    }
 
-    def _errors(self, bias: int, train: FeaturesOf, test: FeaturesOf) -> Iterator[Case]:
-        images = self.images
-        equations = normal_equations(train, class_targets(images.y_train, self.classes))
-        alphas = [penalty * self.setting.alpha for penalty in self.penalties]
-        fits = list(solved(equations, self.sizes, alphas))
-        errors = class_errors(fits, test, images.y_test, self.classes)
-        for fit, error in zip(fits, errors, strict=True):
-            yield {
-                "n_components": fit.n_components,
-                "penalty": self.penalties[alphas.index(fit.alpha)],
-                "alpha": fit.alpha,
-                "bias": bias,
-                "mean_count": None,
-                "saturated": None,
-                "test_error": error,
-                "outcome": fit.ended["outcome"],
-            }
 
-    def conclude(self, results: Case) -> Case:
-        accuracy = {
-            (row["features"], row["n_components"]): row["test_accuracy"]
-            for row in published_rows("fashion-mnist-features")
-        }
-        return {
-            "hyperparameters": self.setting.describe(),
-            "losses": list(_losses(results["records"])),
-            "published": [
-                {
-                    "features": name,
-                    "penalty": penalty,
-                    "n_components": size,
-                    "test_error": 1 - accuracy[name, size],
-                }
-                for (degree, penalty), name in _PUBLISHED.items()
-                for size in self.sizes
-                if degree == self.options.degree and (name, size) in accuracy
-            ],
-        }
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from pivot(
+        results,
+        results["records"],
+        "{dataset[name]}, degree {arguments[degree]}: test error in %, "
+        "{penalty:g} times the penalty",
+        ("variant", "mean_count", "saturated"),
+        "n_components",
+        "{test_error:.2p}",
+        label=lambda variant, mean, share: (
+            variant
+            if mean is None or mean != mean
+            else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
+        ),
+        corner="variant",
+        per="penalty",
+    )
+    yield from pivot(
+        results,
+        _published(results),
+        "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
+        "variant",
+        "n_components",
+        "{test_error:.2p}",
+        corner="published",
+        per="penalty",
+    )
+    yield from pivot(
+        results,
+        list(_together(results)),
+        "together: points added by the device and its penalty at D = "
+        "{n_components:,}, beside the published runs",
+        "penalty",
+        "what",
+        "{added:+.2f}",
+        corner="times the penalty",
+        label="{:g}".format,
+    )
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
-            results["records"],
-            "{dataset[name]}, degree {arguments[degree]}: test error in %, "
-            "{penalty:g} times the penalty",
-            ("variant", "mean_count", "saturated"),
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors against D at each penalty, with those of the published runs."""
+    data, records = results["dataset"], results["records"]
+    penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+    figure, axes = panels(len(penalties), size=(4.2, 4.2))
+    for place, penalty in zip(axes, penalties, strict=True):
+        curves(
+            place,
+            of([*records, *_published(results)], penalty=penalty),
             "n_components",
-            "{test_error:.2p}",
-            label=lambda variant, mean, share: (
-                variant
-                if mean is None or mean != mean
-                else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
-            ),
-            corner="variant",
-            per="penalty",
-        )
-        yield from pivot(
-            results,
-            _published(results),
-            "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
+            "test_error",
+            {
+                **{name: style for name, (*_, style) in VARIANTS.items()},
+                **dict.fromkeys(_PUBLISHED.values(), _RUN),
+            },
             "variant",
-            "n_components",
-            "{test_error:.2p}",
-            corner="published",
-            per="penalty",
+            title=f"{penalty:g} times the penalty of the simulation",
         )
-        yield from pivot(
-            results,
-            list(_together(results)),
-            "together: points added by the device and its penalty at D = "
-            "{n_components:,}, beside the published runs",
-            "penalty",
-            "what",
-            "{added:+.2f}",
-            corner="times the penalty",
-            label="{:g}".format,
+    low, high = zip(*(place.get_ylim() for place in axes), strict=True)
+    for place in axes:
+        place.set_ylim(min(low), max(high))
+        logarithmic(place, "y")
+    rows = f"{data['name']}, {data['n_train']:,} training rows"
+    figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+    add_legend(figure, "right")
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for loss in results["losses"]:
+        yield (
+            f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
+            f"D = {loss['n_components']:,}"
         )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D at each penalty, with those of the published runs."""
-        data, records = results["dataset"], results["records"]
-        penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
-        figure, axes = panels(len(penalties), size=(4.2, 4.2))
-        for place, penalty in zip(axes, penalties, strict=True):
-            curves(
-                place,
-                of([*records, *_published(results)], penalty=penalty),
-                "n_components",
-                "test_error",
-                {
-                    **{name: style for name, (*_, style) in VARIANTS.items()},
-                    **dict.fromkeys(_PUBLISHED.values(), _RUN),
-                },
-                "variant",
-                title=f"{penalty:g} times the penalty of the simulation",
-            )
-        low, high = zip(*(place.get_ylim() for place in axes), strict=True)
-        for place in axes:
-            place.set_ylim(min(low), max(high))
-            logarithmic(place, "y")
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
-        add_legend(figure, "right")
-        return figure
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for loss in results["losses"]:
-            yield (
-                f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
-                f"D = {loss['n_components']:,}"
-            )
 
 
 def _published(results: Mapping[str, Any]) -> list[Case]:

@@ -37,8 +37,8 @@ from randkern.study.kernel_choices import parse_kernel
 
 from ..figures import BLUE, new_figure
 from ..options import option
-from ..runner import Case, Experiment
-from ..tables import TextTable, at_edges, edge_notes, listing, of, skip_notes
+from ..runner import Case, Recorder
+from ..tables import at_edges, edge_notes, listing, of
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
@@ -76,81 +76,49 @@ class Options(BinaryImageOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
-class OpticalHyperparameters(Experiment):
-    """One decomposition for each lengthscale or bias of the published grids."""
+SKIPPED_BY = ("kernel", "value")
 
-    name = "optical-hyperparameters"
-    title = "Grids of penalty, scale and bias (Ohana et al., Fig. 4)."
-    Options = Options
 
-    def prepare(self) -> Case:
-        options = self.options
-        for kernel in options.kernels:
-            check_choice("kernels", kernel, tuple(KERNELS))
-        check_memory(
-            2 * 8 * options.n_components**2,
-            resolve_memory_limit(options.memory_limit),
-            f"the Gram matrix of {options.n_components:,} features, and its factor",
-        )
-        images = load_binary_images(options.data, options.data_dir)
-        rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
-        rows = rows[: options.rows]
-        self.parts = np.split(rows, [len(rows) // _HELD_OUT])
-        self.images, self.classes = images, np.unique(images.y_train)
-        self.published = [
-            row
-            for kernel in dict.fromkeys(options.kernels)
-            for row in _published(kernel)
-        ]
-        return images.describe() | {
-            "n_train": len(rows),
-            "n_components": options.n_components,
-            "validation": f"{len(self.parts[0]):,} of the training rows",
-        }
+def run(options: Options, recorder: Recorder) -> Case:
+    """Decompose one system for each lengthscale or bias of the published grids."""
+    for kernel in options.kernels:
+        check_choice("kernels", kernel, tuple(KERNELS))
+    kernels, size = tuple(dict.fromkeys(options.kernels)), options.n_components
+    check_memory(
+        2 * 8 * size**2,
+        resolve_memory_limit(options.memory_limit),
+        f"the Gram matrix of {size:,} features, and its factor",
+    )
+    images = load_binary_images(options.data, options.data_dir)
+    classes = np.unique(images.y_train)
+    rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
+    rows = rows[: options.rows]
+    held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
+    published = [row for kernel in kernels for row in _published(kernel)]
 
-    def cases(self) -> Iterator[Case]:
-        """Return the lengthscales or biases of every kernel."""
-        for kernel in self.options.kernels:
-            opens = KERNELS[kernel][1]
-            grid = of(self.published, kernel=kernel)
-            values = _distinct(grid, opens)
-            best = min(grid, key=_preference)["hyperparameters"][opens]
-            if self.options.quick:
-                values = values[_QUICK_VALUES]
-            elif not self.options.full:
-                # Of the others, a third of the published solves failed.
-                counts = Counter(row["hyperparameters"][opens] for row in grid)
-                most = max(counts.values())
-                values = [value for value in values if 3 * counts[value] >= 2 * most]
-                values = values[values.index(best) % 2 :: 2]
-            for value in values:
-                yield {"kernel": kernel, "value": value}
-
-    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+    def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
         kernel, value = case["kernel"], case["value"]
-        grid, opens = of(self.published, kernel=kernel), KERNELS[kernel][1]
-        images, size = self.images, self.options.n_components
-        held_out, fitted = self.parts
+        own, opens = of(published, kernel=kernel), KERNELS[kernel][1]
         features = randkern.RandomFeatures(
             parse_kernel(kernel).build(value),
             size,
             fourier="offset",
-            random_state=self.options.seed,
+            random_state=options.seed,
         ).fit(images.X_train[:1].astype(np.float32))
         equations = normal_equations(
             computed(features, images.X_train[fitted]),
-            class_targets(images.y_train[fitted], self.classes),
+            class_targets(images.y_train[fitted], classes),
         )
         cells = [
             {opens: value, "scale": scale, "alpha": alpha}
-            for scale in _distinct(grid, "scale")
-            for alpha in _distinct(grid, "alpha")
+            for scale in _distinct(own, "scale")
+            for alpha in _distinct(own, "alpha")
         ]
         penalties = sorted({_penalty(cell) for cell in cells})
         fits = list(solved(equations, [size], penalties))
         scored = [
-            class_errors(fits, computed(features, X), y, self.classes)
+            class_errors(fits, computed(features, X), y, classes)
             for X, y in (
                 (images.X_train[held_out], images.y_train[held_out]),
                 (images.X_test, images.y_test),
@@ -165,102 +133,127 @@ class OpticalHyperparameters(Experiment):
                 "outcome": fits[at].ended["outcome"],
             }
 
-    def conclude(self, results: Case) -> Case:
-        best, published = {}, {}
-        for kernel in dict.fromkeys(self.options.kernels):
-            opens = KERNELS[kernel][1]
-            published[kernel] = min(of(self.published, kernel=kernel), key=_preference)
-            own = of(results["records"], kernel=kernel)
-            if own:
-                scored = [r for r in own if r["test_error"] is not None]
-                cell = min(scored, key=_preference)
-                best[kernel] = cell | {"at_edge": _edges(cell, own, opens)}
-        result: Case = {"best": best, "published_best": published}
-        result["published"] = self.published
-        at_best = list(_at_published_best({**results, **result}))
-        return result | {"at_published_best": at_best}
+    cases = [
+        {"kernel": kernel, "value": value}
+        for kernel in options.kernels
+        for value in _values(options, kernel, of(published, kernel=kernel))
+    ]
+    records, best, theirs = recorder.measure(cases, measure), {}, {}
+    for kernel in kernels:
+        theirs[kernel] = min(of(published, kernel=kernel), key=_preference)
+        own = of(records, kernel=kernel)
+        if own:
+            cell = min(own, key=_preference)
+            edges = _edges(cell, own, KERNELS[kernel][1])
+            best[kernel] = cell | {"at_edge": edges}
+    result: Case = {"best": best, "published_best": theirs, "published": published}
+    at_best = list(_at_published_best({**result, "records": records}))
+    return {
+        "dataset": images.describe()
+        | {
+            "n_train": len(rows),
+            "n_components": size,
+            "validation": f"{len(held_out):,} of the training rows",
+        },
+        **result,
+        "at_published_best": at_best,
+    }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            _best(results),
-            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
-            "{dataset[n_components]:,}: the best of each grid, errors in %",
-            "kernel |  | ℓ or ν | scale | alpha | validation | test",
-            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p}",
+
+def _values(options: Options, kernel: str, published: list[Case]) -> list[float]:
+    """Return the lengthscales or biases to try."""
+    opens = KERNELS[kernel][1]
+    values = _distinct(published, opens)
+    if options.quick:
+        return values[_QUICK_VALUES]
+    if options.full:
+        return values
+    # Of the others, a third of the published solves failed.
+    counts = Counter(row["hyperparameters"][opens] for row in published)
+    most = max(counts.values())
+    values = [value for value in values if 3 * counts[value] >= 2 * most]
+    best = min(published, key=_preference)["hyperparameters"][opens]
+    return values[values.index(best) % 2 :: 2]
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        _best(results),
+        "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
+        "{dataset[n_components]:,}: the best of each grid, errors in %",
+        "kernel |  | ℓ or ν | scale | alpha | validation | test",
+        "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
+        "{validation_error:.2p} | {test_error:.2p}",
+    )
+    yield from listing(
+        results,
+        [row | {"penalty": _penalty(row)} for row in _at_published_best(results)],
+        "at the published optimum, and the least and greatest error of smaller "
+        "α/s² at its ℓ or ν, in %",
+        "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
+        "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
+        "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return the grids as heatmaps, each above the published one.
+
+    There is a panel per lengthscale or bias, with a colour scale per kernel; the
+    best cell is framed, and cells of failed solves are white.
+    """
+    from matplotlib.colors import LogNorm
+
+    pairs = {}
+    for kernel, (_, opens) in KERNELS.items():
+        ours, published = (
+            _panels(of(results[key], kernel=kernel), opens)
+            for key in ("records", "published")
         )
-        yield from listing(
-            results,
-            [row | {"penalty": _penalty(row)} for row in _at_published_best(results)],
-            "at the published optimum, and the least and greatest error of smaller "
-            "α/s² at its ℓ or ν, in %",
-            "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
-            "{kernel} | {source} | {opens:.4g} | {penalty:.3g} | "
-            "{validation_error:.2p} | {test_error:.2p} | {least:.2p} | {greatest:.2p}",
+        if ours:
+            theirs = {value: published[value] for value in ours}
+            pairs[kernel] = ("best", ours), ("published_best", theirs)
+    width = max(len(ours) for (_, ours), _ in pairs.values())
+    figure = new_figure(
+        1.2 + max(2.0 * width, 3.2),
+        0.9 + 4.0 * len(pairs),
+        f"{results['dataset']['name']}; published: Fashion-MNIST",
+    )
+    grid = figure.subplots(2 * len(pairs), width, squeeze=False)
+    for i, (kernel, pair) in enumerate(pairs.items()):
+        opens, rows = KERNELS[kernel][1], grid[2 * i : 2 * i + 2]
+        errors = np.hstack(
+            [t.to_numpy().ravel() for _, own in pair for t in own.values()]
         )
+        least = np.nanmin(errors[errors > 0])  # above twice it is one colour
+        norm = LogNorm(least, min(np.nanmax(errors), 2 * least), clip=True)
+        for row, (key, own) in zip(rows, pair, strict=True):
+            best = results[key][kernel]["hyperparameters"]
+            name = kernel if key == "best" else "published"
+            for axes in row[len(own) :]:
+                axes.set_visible(False)
+            for axes, (value, table) in zip(row, own.items(), strict=False):
+                image = _heatmap(axes, table, norm)
+                at = f"{SYMBOLS[opens]} = {axis_number(value)}"
+                axes.set_title(f"{name}, {at}", fontsize=8)
+                if value == best[opens]:
+                    _framed(axes, table, best)
+            row[0].set_ylabel("scale", fontsize=8)
+        bar = figure.colorbar(image, ax=list(rows.flat))
+        bar.set_label("validation error", fontsize=8)
+        bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g} %")
+        bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g} %")
+        bar.ax.tick_params(which="both", labelsize=7)
+        bar.ax.invert_yaxis()  # better is higher
+    return figure
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the grids as heatmaps, each above the published one.
 
-        There is a panel per lengthscale or bias, with a colour scale per kernel; the
-        best cell is framed, and cells of failed solves are white.
-        """
-        from matplotlib.colors import LogNorm
-
-        pairs = {}
-        for kernel, (_, opens) in KERNELS.items():
-            ours, published = (
-                _panels(of(results[key], kernel=kernel), opens)
-                for key in ("records", "published")
-            )
-            if ours:
-                theirs = {value: published[value] for value in ours}
-                pairs[kernel] = ("best", ours), ("published_best", theirs)
-        width = max(len(ours) for (_, ours), _ in pairs.values())
-        figure = new_figure(
-            1.2 + max(2.0 * width, 3.2),
-            0.9 + 4.0 * len(pairs),
-            f"{results['dataset']['name']}; published: Fashion-MNIST",
-        )
-        grid = figure.subplots(2 * len(pairs), width, squeeze=False)
-        for i, (kernel, pair) in enumerate(pairs.items()):
-            opens, rows = KERNELS[kernel][1], grid[2 * i : 2 * i + 2]
-            errors = np.hstack(
-                [t.to_numpy().ravel() for _, own in pair for t in own.values()]
-            )
-            least = np.nanmin(errors[errors > 0])  # above twice it is one colour
-            norm = LogNorm(least, min(np.nanmax(errors), 2 * least), clip=True)
-            for row, (key, own) in zip(rows, pair, strict=True):
-                best = results[key][kernel]["hyperparameters"]
-                name = kernel if key == "best" else "published"
-                for axes in row[len(own) :]:
-                    axes.set_visible(False)
-                for axes, (value, table) in zip(row, own.items(), strict=False):
-                    image = _heatmap(axes, table, norm)
-                    at = f"{SYMBOLS[opens]} = {axis_number(value)}"
-                    axes.set_title(f"{name}, {at}", fontsize=8)
-                    if value == best[opens]:
-                        _framed(axes, table, best)
-                row[0].set_ylabel("scale", fontsize=8)
-            bar = figure.colorbar(image, ax=list(rows.flat))
-            bar.set_label("validation error", fontsize=8)
-            bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g} %")
-            bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g} %")
-            bar.ax.tick_params(which="both", labelsize=7)
-            bar.ax.invert_yaxis()  # better is higher
-        return figure
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for kernel, best in results["best"].items():
-            yield from edge_notes(kernel, best["at_edge"])
-        yield from skip_notes(results, "kernel", "value")
-        size = results["dataset"]["n_components"]
-        yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for kernel, best in results["best"].items():
+        yield from edge_notes(kernel, best["at_edge"])
+    size = results["dataset"]["n_components"]
+    yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
 
 
 def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

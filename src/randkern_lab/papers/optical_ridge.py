@@ -48,8 +48,9 @@ Deviations.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,23 +65,22 @@ from randkern.solvers import PCG
 
 from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
-from ..runner import Case, Experiment
+from ..runner import Case, Recorder
 from ..scoring import ended, fit_and_score, random_rows
 from ..tables import (
-    TextTable,
     edge_notes,
     groups,
     listing,
     mean_of,
     of,
     pivot,
-    skip_notes,
 )
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import (
     HELD_OUT_ROWS,
     PIXEL_THRESHOLD,
     BinaryImageOptions,
+    Images,
     load_binary_images,
 )
 from .nested_ridge import (
@@ -153,141 +153,96 @@ _OF_D = ("fourier", "optical-2", "device-2-own", "device-2-new")
 _PROJECTION, _REGRESSION = "projection_seconds", "regression_seconds"
 
 
-class OpticalRidge(Experiment):
-    """Five families of features and their exact kernels, on the same images."""
+@dataclass(frozen=True)
+class Work:
+    """Images and settings, and what is fitted to them.
 
-    name = "optical-ridge"
-    title = "Error against D on binarized images (Ohana et al., Fig. 2)."
-    Options = Options
+    The counts of the device are stored in the context `stack`, on first use.
+    """
 
-    def prepare(self) -> Case:
-        options = self.options
-        check_choice("threshold", options.threshold, ("published", "validated"))
-        for curve in options.curves:
-            check_choice("curves", curve, tuple(CURVES))
-        resolve_memory_limit(options.memory_limit)  # raises before the work
-        self.sizes = sorted(set(options.n_components))
-        fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
-        self.images = load_binary_images(options.data, options.data_dir, fixed)
-        self.say("choosing hyperparameters")
-        kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
-        self.settings = optical_settings(
-            self.images, kernels, seed=options.seed, quick=options.quick
-        )
-        self.X_train = self.images.X_train.astype(np.float32)
-        self.X_test = self.images.X_test.astype(np.float32)
-        self.classes = np.unique(self.images.y_train)
-        self.counts: DeviceCounts | None = None
-        # What will be timed is fitted to a few rows, so that all code is compiled.
-        few = self.X_train[:400], self.images.y_train[:400]
-        compiled = ("fourier", "fourier-pair", "optical-2")
-        for name in (name for name in compiled if name in options.curves):
-            self._fitted(name, (32, 64), 0, self._computed(name, 64, 0, few[0]), few[1])
-        with suppress(MemoryLimitError):
-            setting = self.settings[kernels[0]]
-            self._trial(setting.build(), setting.alpha, None, 0, *few, self.X_test)
-        return self.images.describe()
+    options: Options
+    images: Images
+    X_train: Any  # as numbers
+    X_test: Any
+    settings: Mapping[str, KernelSetting]
+    stack: ExitStack
 
-    def cases(self) -> Iterator[Case]:
-        """Return draws of features, exact kernels, the device, and larger D."""
-        options = self.options
-        chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
-        direct = [d for d in self.sizes if d <= _DIRECT]
-        large = [d for d in self.sizes if d > _DIRECT]
-        by_computer = [n for n, c in chosen.items() if c.features and not c.device]
-        measured = [n for n, c in chosen.items() if c.device]
-        draws = range(options.seed, options.seed + options.seeds)
-        for seed in draws if direct else ():
-            for name in by_computer:
-                yield _case(name, min(direct[-1], MOST.get(name, _DIRECT)), seed)
-            if seed > options.seed:
-                continue
-            for name, curve in chosen.items() if options.exact_rows else ():
-                if curve.published_exact:
-                    yield _case(name, None, seed)
-            for name in measured:
-                yield _case(name, direct[-1], seed)
-        for size in large:
-            n_draws = len(draws) if size <= _LARGE else options.large_seeds
-            for seed in draws[:n_draws]:
-                # The device has one draw: its outputs are those of one acquisition.
-                for name in (*by_computer, *(measured if seed == draws[0] else ())):
-                    if size <= MOST.get(name, size):
-                        yield _case(name, size, seed)
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of features, the smallest first."""
+        return sorted(set(self.options.n_components))
+
+    @cached_property
+    def counts(self) -> DeviceCounts:
+        """Counts of all images, shown once to the device."""
+        images = self.images
+        device = SimulatedOPU(max(self.sizes), bits=8, random_state=self.options.seed)
+        rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
+        return self.stack.enter_context(acquired_counts(device, rows))
 
     def measure(self, case: Case) -> Iterator[Case]:
         """Fit and score the classifiers of one draw, or one classifier."""
         name, size, seed = case["curve"], case["n_components"], case["seed"]
-        curve, setting = CURVES[name], self._setting(name)
-        if curve.device:
-            yield from self._device(name, size, seed)
+        y, alpha = self.images.y_train, self.setting(name).alpha
+        if CURVES[name].device:
+            yield from self.on_device(name, size, seed)
         elif name == "linear":
             width = self.X_train.shape[1] + 1  # the bias is a column
-            parts = self._computed(name, width, seed, self._exact_rows(seed)[0])
-            y = self._exact_rows(seed)[1]
-            for record in self._fitted(name, (width,), seed, parts, y):
+            X, y = self.exact_rows(seed)
+            parts = self.features(name, width, seed, X)
+            for record in self.fitted(name, (width,), parts, y):
                 yield record | {"n_components": None}
         elif size is None:
-            kernel, (X, y) = self._kernel(name), self._exact_rows(seed)
-            record = self._trial(kernel, setting.alpha, None, seed, X, y, self.X_test)
+            data = *self.exact_rows(seed), self.X_test
+            record = self.trial(self.kernel(name), alpha, None, seed, *data)
             yield record | {"regression_seconds": record["fit_seconds"]}
         elif size > _DIRECT:
-            data = self.X_train, self.images.y_train, self.X_test
-            yield self._trial(self._kernel(name), setting.alpha, size, seed, *data)
+            data = self.X_train, y, self.X_test
+            yield self.trial(self.kernel(name), alpha, size, seed, *data)
         else:
             sizes = [d for d in self.sizes if d <= size]
-            parts = self._computed(name, sizes[-1], seed, self.X_train)
-            y = self.images.y_train
-            for record in self._fitted(name, sizes, seed, parts, y):
-                seconds = self._projection_seconds(name, record["n_components"], seed)
-                share = len(y) / (len(y) + len(self.X_test))
+            parts = self.features(name, sizes[-1], seed, self.X_train)
+            share = len(y) / (len(y) + len(self.X_test))
+            for record in self.fitted(name, sizes, parts, y):
+                seconds = self.projection_seconds(name, record["n_components"], seed)
                 record["fit_seconds"] += share * seconds
                 yield record | {"projection_seconds": seconds}
 
-    def _device(self, name: str, size: int, seed: int) -> Iterator[Case]:
+    def on_device(self, name: str, size: int, seed: int) -> Iterator[Case]:
         """Fit the counts of one acquisition."""
-        setting = self._setting(name)
+        setting, stored = self.setting(name), self.counts
         degree = setting.build().degree
-        stored = self._acquired()
+        described = {"described": stored.described}
         if size > _DIRECT:
-            blocks = [stored.blocks(part, size, degree) for part in (0, 1)]
-            tests = [block.X for block in blocks[1]]
-            yield {
-                **self._trial(
-                    randkern.Linear(), setting.alpha, size, seed, blocks[0], None, tests
-                ),
-                "described": stored.described,
-            }
+            train, test = (stored.blocks(part, size, degree) for part in (0, 1))
+            data = train, None, [block.X for block in test]
+            kernel = randkern.Linear()
+            yield self.trial(kernel, setting.alpha, size, seed, *data) | described
             return
         sizes = [d for d in self.sizes if d <= size]
         parts = [stored.features_of(part, sizes[-1], degree) for part in (0, 1)]
-        for record in self._fitted(name, sizes, seed, parts, self.images.y_train):
-            yield record | {"described": stored.described}
+        for record in self.fitted(name, sizes, parts, self.images.y_train):
+            yield record | described
 
-    def _fitted(
-        self,
-        name: str,
-        sizes: Sequence[int],
-        seed: int,
-        parts: Sequence[FeaturesOf],
-        y: Any,
+    def fitted(
+        self, name: str, sizes: Sequence[int], parts: Sequence[FeaturesOf], y: Any
     ) -> Iterator[Case]:
         """Yield a record for each number of columns of one draw."""
-        train, test = parts
-        setting, largest = self._setting(name), sizes[-1]
+        (train, test), largest = parts, sizes[-1]
         check_memory(
             2 * 8 * largest**2,
             resolve_memory_limit(self.options.memory_limit),
             f"the Gram matrix of {largest:,} features, and its factor, in float64",
         )
-        Y = class_targets(y, self.classes)
+        classes = np.unique(self.images.y_train)
+        Y = class_targets(y, classes)
         seconds = gram_seconds(train, Y, sizes[:-1])
         start = time.perf_counter()
         equations = normal_equations(train, Y)
         seconds[largest] = time.perf_counter() - start
-        fits = list(solved(equations, sizes, [setting.alpha]))
+        fits = list(solved(equations, sizes, [self.setting(name).alpha]))
         start = time.perf_counter()
-        errors = class_errors(fits, test, self.images.y_test, self.classes)
+        errors = class_errors(fits, test, self.images.y_test, classes)
         predicting = (time.perf_counter() - start) / sum(sizes)
         for fit, error in zip(fits, errors, strict=True):
             regression = seconds[fit.n_components] + fit.seconds
@@ -303,53 +258,56 @@ class OpticalRidge(Experiment):
                 **fit.ended,
             }
 
-    def _features(self, name: str, size: int, seed: int) -> randkern.RandomFeatures:
-        options = self.options
-        kernel = self._kernel(name)
+    def map_of(self, name: str, size: int, seed: int) -> randkern.RandomFeatures:
+        """Return the feature map of a draw."""
+        kernel = self.kernel(name)
         is_linear = isinstance(kernel, randkern.Linear)
         return randkern.RandomFeatures(
             kernel,
             size,
             fourier=CURVES[name].fourier,
-            projection="auto" if is_linear else options.projection,
+            projection="auto" if is_linear else self.options.projection,
             random_state=seed,
         ).fit(self.X_train[:1])
 
-    def _computed(
+    def features(
         self, name: str, size: int, seed: int, X: Any
     ) -> tuple[FeaturesOf, FeaturesOf]:
         """Return functions of slices: the features of these rows, and of the tests."""
-        features = self._features(name, size, seed)
+        features = self.map_of(name, size, seed)
         return computed(features, X), computed(features, self.X_test)
 
-    def _projection_seconds(self, name: str, size: int, seed: int) -> float:
+    def projection_seconds(self, name: str, size: int, seed: int) -> float:
         """Return the seconds to compute D features of all images."""
-        features = self._features(name, size, seed)
+        features = self.map_of(name, size, seed)
         start = time.perf_counter()
         for X in (self.X_train, self.X_test):
             for rows in row_blocks(len(X), _TIMED_ROWS):
                 features.transform(X[rows])
         return time.perf_counter() - start
 
-    def _exact_rows(self, seed: int) -> tuple[Any, Any]:
+    def exact_rows(self, seed: int) -> tuple[Any, Any]:
+        """Return rows and labels of exact kernels."""
         rows = random_rows(len(self.X_train), self.options.exact_rows, seed)
         return self.X_train[rows], self.images.y_train[rows]
 
-    def _setting(self, name: str) -> KernelSetting:
+    def setting(self, name: str) -> KernelSetting:
+        """Return the hyperparameters of a curve."""
         curve = CURVES[name]
         setting = self.settings[curve.kernel]
         value = 0.0 if curve.device else setting.value
         return replace(setting, value=value, alpha=curve.penalty * setting.alpha)
 
-    def _kernel(self, name: str) -> Any:
-        kernel = self._setting(name).build()
+    def kernel(self, name: str) -> Any:
+        """Return the kernel of a curve."""
+        kernel = self.setting(name).build()
         if isinstance(kernel, randkern.Linear):
             return randkern.Linear(LINEAR_BIAS)
         if CURVES[name].dot_bias:
             return DotBiasOptical(kernel.degree, kernel.bias)
         return kernel
 
-    def _trial(
+    def trial(
         self,
         kernel: Any,
         alpha: float,
@@ -372,171 +330,213 @@ class OpticalRidge(Experiment):
         n = X.n_rows if y is None else len(y)
         return {"n_train": n, **trial.record(), **ended(model.solution_)}
 
-    def _acquired(self) -> DeviceCounts:
-        """Show all images once to the device."""
-        if self.counts is None:
-            self.say(f"device: counts of {len(self.X_train):,} images and of the tests")
-            images, seed = self.images, self.options.seed
-            device = SimulatedOPU(max(self.sizes), bits=8, random_state=seed)
-            rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
-            acquiring = acquired_counts(device, rows)
-            self.counts = self.resources.enter_context(acquiring)
-        return self.counts
+    def compile(self) -> None:
+        """Fit what will be timed to a few rows."""
+        few = self.X_train[:400], self.images.y_train[:400]
+        for name in ("fourier", "fourier-pair", "optical-2"):
+            if name in self.options.curves:
+                parts = self.features(name, 64, 0, few[0])
+                list(self.fitted(name, (32, 64), parts, few[1]))
+        with suppress(MemoryLimitError):
+            setting = next(iter(self.settings.values()))
+            data = *few, self.X_test
+            self.trial(setting.build(), setting.alpha, None, 0, *data)
 
-    def conclude(self, results: Case) -> Case:
-        records, published = results["records"], published_curves()
-        described = [r.pop("described") for r in records if "described" in r]
-        return {
-            "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
-            "device": list({item["bias"]: item for item in described}.values()),
-            "overtaking": {
-                kind: _overtaking(*(_errors(records, curve) for curve in pair))
-                for kind, pair in PAIRS.items()
-            },
-            "device_loss": _device_loss(records),
-            "compared": list(_compared({**results, "published": published})),
-            "published": published,
-        }
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from pivot(
-            results,
+SKIPPED_BY = ("curve", "n_components")
+
+
+def run(options: Options, recorder: Recorder) -> Case:
+    """Fit five families of features and their exact kernels to the same images."""
+    check_choice("threshold", options.threshold, ("published", "validated"))
+    for curve in options.curves:
+        check_choice("curves", curve, tuple(CURVES))
+    resolve_memory_limit(options.memory_limit)  # raises before the work
+    fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
+    images = load_binary_images(options.data, options.data_dir, fixed)
+    recorder.say("choosing hyperparameters")
+    kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
+    settings = optical_settings(images, kernels, seed=options.seed, quick=options.quick)
+    with ExitStack() as stack:
+        X, X_test = (X.astype(np.float32) for X in (images.X_train, images.X_test))
+        work = Work(options, images, X, X_test, settings, stack)
+        work.compile()
+        records = recorder.measure(_cases(options), work.measure)
+    described = [r.pop("described") for r in records if "described" in r]
+    result = {"dataset": images.describe(), "published": published_curves()}
+    return {
+        **result,
+        "hyperparameters": {k: s.describe() for k, s in settings.items()},
+        "device": list({item["bias"]: item for item in described}.values()),
+        "overtaking": {
+            kind: _overtaking(*(_errors(records, curve) for curve in pair))
+            for kind, pair in PAIRS.items()
+        },
+        "device_loss": _device_loss(records),
+        "compared": list(_compared({**result, "records": records})),
+    }
+
+
+def _cases(options: Options) -> Iterator[Case]:
+    """Yield draws of features, exact kernels, the device, and larger D."""
+    chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
+    sizes = sorted(set(options.n_components))
+    direct = [d for d in sizes if d <= _DIRECT]
+    by_computer = [n for n, c in chosen.items() if c.features and not c.device]
+    measured = [n for n, c in chosen.items() if c.device]
+    draws = range(options.seed, options.seed + options.seeds)
+
+    def case(curve: str, size: int | None, seed: int) -> Case:
+        named = {"curve": curve, "kernel": CURVES[curve].kernel, "n_components": size}
+        return {**named, "seed": seed}
+
+    for seed in draws if direct else ():
+        for name in by_computer:
+            yield case(name, min(direct[-1], MOST.get(name, _DIRECT)), seed)
+        if seed > options.seed:
+            continue
+        for name, curve in chosen.items() if options.exact_rows else ():
+            if curve.published_exact:
+                yield case(name, None, seed)
+        for name in measured:
+            yield case(name, direct[-1], seed)
+    for size in (d for d in sizes if d > _DIRECT):
+        n_draws = len(draws) if size <= _LARGE else options.large_seeds
+        for seed in draws[:n_draws]:
+            # The device has one draw: its outputs are those of one acquisition.
+            for name in (*by_computer, *(measured if seed == draws[0] else ())):
+                if size <= MOST.get(name, size):
+                    yield case(name, size, seed)
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    compared = list(_compared(results))
+    totals = [r for r in _from(10_000, compared) if r["published_fit_seconds"]]
+    for records, title, cell, shown in (
+        (
             results["records"],
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
-            "n_components",
-            "curve",
             "{test_error:.2p}",
-            headings=tuple(CURVES),
-        )
-        yield from pivot(
-            results,
-            _compared(results),
+            CURVES,
+        ),
+        (
+            compared,
             "test error in %, ours / published on Fashion-MNIST",
-            "n_components",
-            "curve",
             "{ours:.2p} / {published:.2p}",
-            headings=tuple(CURVES),
-        )
-        yield from pivot(
-            results,
-            _compared(results),
+            CURVES,
+        ),
+        (
+            compared,
             "seconds of projection, ours / published (GPUs, and the device)",
-            "n_components",
-            "curve",
             "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
-            headings=tuple(CURVES),
-        )
-        yield from pivot(
-            results,
-            _compared(results),
+            CURVES,
+        ),
+        (
+            compared,
             "seconds of regression, ours / published (GPUs)",
-            "n_components",
-            "curve",
             "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
-            headings=tuple(CURVES),
-        )
-        yield from pivot(
-            results,
-            [
-                row
-                for row in _from(10_000, _compared(results))
-                if row["published_fit_seconds"] is not None
-            ],
+            CURVES,
+        ),
+        (
+            totals,
             "seconds of features and fit, ours (of training rows) / published",
-            "n_components",
-            "curve",
             "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
-            headings=_THREE,
+            _THREE,
+        ),
+    ):
+        headings = tuple(shown)
+        yield from pivot(
+            results, records, title, "n_components", "curve", cell, headings
         )
-        yield from listing(
-            results,
-            results["dataset"].get("threshold_errors", ()),
-            "appendix D.1: validation error by threshold, in %",
-            "pixels are lit above | error",
-            "{above:.3g} | {validation_error:.2p}",
-        )
+    yield from listing(
+        results,
+        results["dataset"].get("threshold_errors", ()),
+        "appendix D.1: validation error by threshold, in %",
+        "pixels are lit above | error",
+        "{above:.3g} | {validation_error:.2p}",
+    )
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and seconds against D; published curves are dashed."""
-        data = results["dataset"]
-        rows = f"{data['name']}, {data['n_train']:,} training rows"
-        figure, axes = panels(6, 3, (4.9, 4.1), rows)
-        for place, (title, y, names, least, most) in zip(
-            axes,
-            (
-                ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
-                ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
-                ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
-                ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
-                ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
-                ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
-            ),
-            strict=True,
-        ):
-            shown = drawn(names, least, most, y == "test_error", results)
-            curves(
-                place,
-                shown,
-                "n_components",
-                y,
-                styles(*names),
-                ("curve", "source"),
-                title=title,
-                ylabel=None if y == "test_error" else "seconds",
-                bars="spread",
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return errors and seconds against D, and the thresholds if they were compared.
+
+    Published curves are dashed.
+    """
+    data = results["dataset"]
+    rows = f"{data['name']}, {data['n_train']:,} training rows"
+    figure, axes = panels(6, 3, (4.9, 4.1), rows)
+    for place, (title, y, names, least, most) in zip(
+        axes,
+        (
+            ("(a) D ≤ 10,000", "test_error", _OF_D, 1, 10_000),
+            ("(b) computed, D ≥ 1,000", "test_error", _COMPUTED, 1000, 100_000),
+            ("(c) device, D ≥ 1,000", "test_error", _DEVICE, 1000, 100_000),
+            ("(d) features of all images", _PROJECTION, _SHOWN, 10, 100_000),
+            ("(e) from features to weights", _REGRESSION, _SHOWN, 10, 100_000),
+            ("(f) both, ours of training rows", "total_seconds", _THREE, 10, 10**5),
+        ),
+        strict=True,
+    ):
+        shown = drawn(names, least, most, y == "test_error", results)
+        curves(
+            place,
+            shown,
+            "n_components",
+            y,
+            styles(*names),
+            ("curve", "source"),
+            title=title,
+            ylabel=None if y == "test_error" else "seconds",
+            bars="spread",
+        )
+        explain_dashes(place, shown)
+    logarithmic(axes[0], "y", _ERROR_TICKS)
+    add_legend(figure)
+    thresholds = {}
+    if data.get("threshold_errors"):
+        thresholds = {"thresholds.png": _thresholds(data)}
+    return {"optical-ridge.png": figure, **thresholds}
+
+
+def _thresholds(dataset: Mapping[str, Any]) -> Any:
+    """Return the figure of the errors of thresholds."""
+    figure, (axes,) = panels(1)
+    errors = dataset["threshold_errors"]
+    share = np.array([row["validation_error"] for row in errors])
+    n_held_out = min(HELD_OUT_ROWS, dataset["n_train"] // 4)
+    deviation = np.sqrt(share * (1 - share) / n_held_out)
+    above = [row["above"] for row in errors]
+    axes.errorbar(above, 100 * share, 100 * deviation, marker="o", capsize=3)
+    title = f"{dataset['name']}: the threshold of pixels (D.1)"
+    label = "validation error (%), ± standard error"
+    name_axes(axes, title, "pixels are lit above, of 255", label)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for kernel, named in results["hyperparameters"].items():
+        known = {k: v for k, v in named.items() if isinstance(v, float)}
+        numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
+        yield f"{kernel}: {numbers} ({named['origin']})"
+        yield from edge_notes(kernel, named.get("at_edge", ()))
+    yield from _closeness(results)
+    yield from _below(results)
+    yield from _outcomes(results["records"])
+    for kind, size in results["overtaking"].items():
+        at = "at no D tried" if size is None else f"from D = {size:,} on"
+        theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
+        ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
+        yield f"{ours} (published: from {theirs:,} on)"
+    for degree, published in ((2, 1.5), (4, 1.0)):
+        own = of(results["device_loss"], degree=degree)
+        if own:
+            yield (
+                f"m = {degree}: error of the device, without a bias, minus that of "
+                f"the computed features at D = {own[-1]['n_components']:,}: "
+                f"{100 * own[-1]['loss']:+.2f} points (published: about "
+                f"{published} at 100,000)"
             )
-            explain_dashes(place, shown)
-        logarithmic(axes[0], "y", _ERROR_TICKS)
-        add_legend(figure)
-        return figure
-
-    @classmethod
-    def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the figure, and one of the thresholds if they were compared."""
-        errors = results["dataset"].get("threshold_errors", ())
-        made = super().figures(results)
-        if errors:
-            figure, (axes,) = panels(1)
-            share = np.array([row["validation_error"] for row in errors])
-            n_held_out = min(HELD_OUT_ROWS, results["dataset"]["n_train"] // 4)
-            deviation = np.sqrt(share * (1 - share) / n_held_out)
-            above = [row["above"] for row in errors]
-            axes.errorbar(above, 100 * share, 100 * deviation, marker="o", capsize=3)
-            title = f"{results['dataset']['name']}: the threshold of pixels (D.1)"
-            label = "validation error (%), ± standard error"
-            name_axes(axes, title, "pixels are lit above, of 255", label)
-            made["thresholds.png"] = figure
-        return made
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for kernel, named in results["hyperparameters"].items():
-            known = {k: v for k, v in named.items() if isinstance(v, float)}
-            numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
-            yield f"{kernel}: {numbers} ({named['origin']})"
-            yield from edge_notes(kernel, named.get("at_edge", ()))
-        yield from _closeness(results)
-        yield from _below(results)
-        yield from _outcomes(results["records"])
-        for kind, size in results["overtaking"].items():
-            at = "at no D tried" if size is None else f"from D = {size:,} on"
-            theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
-            ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
-            yield f"{ours} (published: from {theirs:,} on)"
-        for degree, published in ((2, 1.5), (4, 1.0)):
-            own = of(results["device_loss"], degree=degree)
-            if own:
-                yield (
-                    f"m = {degree}: error of the device, without a bias, minus that of "
-                    f"the computed features at D = {own[-1]['n_components']:,}: "
-                    f"{100 * own[-1]['loss']:+.2f} points (published: about "
-                    f"{published} at 100,000)"
-                )
-        yield from map(device_note, results["device"])
-        yield from skip_notes(results, "curve", "n_components")
+    yield from map(device_note, results["device"])
 
 
 def _errors(records: list[Case], curve: str) -> dict[Any, float]:
@@ -600,11 +600,6 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
             yield "bias in the norms"
     elif curve.device:
         yield "simulated device"
-
-
-def _case(curve: str, size: int | None, seed: int) -> Case:
-    named = {"curve": curve, "kernel": CURVES[curve].kernel, "n_components": size}
-    return {**named, "seed": seed}
 
 
 def _closeness(results: Mapping[str, Any]) -> Iterator[str]:

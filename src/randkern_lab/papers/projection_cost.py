@@ -43,8 +43,8 @@ from randkern.plan import evaluate
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..figures import LONG, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Fitted, TextTable, fitted_powers, groups, of, pivot, skip_notes
+from ..runner import Case, Recorder, SkippedCase, grid
+from ..tables import fitted_powers, groups, of, pivot
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
@@ -89,159 +89,154 @@ class Options(CommonOptions):
     )
 
 
-class ProjectionCost(Experiment):
-    """One method at one D after the other, and the device's model."""
+SKIPPED_BY = ("method", "batch", "n_components")
 
-    name = "projection-cost"
-    title = "Seconds and joules against D, beside a device (Ohana et al., Fig. 3)."
-    Options = Options
 
-    def prepare(self) -> None:
-        self.cpu, self.gpu = cpu_meter(), gpu_meter()
-        self.torch, self.no_gpu = _torch_with_gpu()
-        self.limit = resolve_memory_limit(self.options.memory_limit)
+def run(options: Options, recorder: Recorder) -> Case:
+    """Measure one method at one D after the other, beside the device's model."""
+    cpu, gpu = cpu_meter(), gpu_meter()
+    torch, no_gpu = _torch_with_gpu()
+    limit, batches = (
+        resolve_memory_limit(options.memory_limit),
+        sorted(set(options.batch)),
+    )
 
-    def cases(self) -> Iterator[Case]:
-        """Return methods by D, the device, and methods by rows."""
-        options = self.options
-        for case in grid(
-            batch=sorted(set(options.batch)),
-            method=(*METHODS, "device"),
-            n_components=sorted(options.n_components),
-        ):
-            yield case | {"columns": case["n_components"], "growth": False}
-        size = options.growth_components
-        yield from grid(
-            method=("streamed", "structured"),
-            n_components=[size],
-            columns=[size],
-            batch=[max(1, round(share * max(options.batch))) for share in _GROWTH],
-            growth=[True],
-        )
+    def check(case: Case) -> None:
+        """Raise if a method needs too much memory or, by a small product, time."""
+        method, size, columns = case["method"], case["n_components"], case["columns"]
+        if method == "gpu" and no_gpu is not None:
+            raise SkippedCase(no_gpu)
+        # Rows, features, and what they are computed from, in float32.
+        needed = 4 * case["batch"] * (columns + 3 * size)
+        if method == "dense":
+            # Real and imaginary parts, and a buffer to generate one of them.
+            needed += 4 * 3 * size * columns
+        if needed > limit:
+            raise SkippedCase(
+                f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
+                f"limit of {limit / 1e9:.1f} GB"
+            )
+        if method in ("dense", "streamed"):
+            # All rows, as a streamed matrix is generated once for them.
+            small = np.ones((case["batch"], min(columns, 1000)), np.float32)
+            narrow = min(size, 1000)
+            once = timed(_on_cpu(small, narrow, method, 0), cpu, 0.0)[0]
+            growth = size * columns / (narrow * small.shape[1])
+            if once * growth > options.max_seconds:
+                raise SkippedCase(
+                    f"it would take about {once * growth:.0f} s, more than "
+                    f"{options.max_seconds:g} s"
+                )
 
-    def measure(self, case: Case) -> Case:
+    def measure(case: Case) -> Case:
         """Return mean time and energy of a batch, and the number of repeats."""
         method, size, batch = case["method"], case["n_components"], case["batch"]
         if method == "device":
             device = SimulatedOPU(size)
             cost: Cost = device.time_seconds(batch), device.energy_joules(batch), 0
         else:
-            self._check(case)
-            rng = np.random.default_rng(self.options.seed)
+            check(case)
+            rng = np.random.default_rng(options.seed)
             X = rng.random((batch, case["columns"]), dtype=np.float32)
-            least = _QUICK_SECONDS if self.options.quick else _MIN_SECONDS
+            least = _QUICK_SECONDS if options.quick else _MIN_SECONDS
             if method == "gpu":
-                cost = timed(_on_gpu(self.torch, X, size), self.gpu, least)
+                cost = timed(_on_gpu(torch, X, size), gpu, least)
             else:
-                work = _on_cpu(X, size, method, self.options.seed)
-                cost = timed(work, self.cpu, least)
+                cost = timed(_on_cpu(X, size, method, options.seed), cpu, least)
         return dict(zip(("seconds", "joules", "repeats"), cost, strict=True))
 
-    def _check(self, case: Case) -> None:
-        """Raise if a method needs too much memory or, by a small product, time."""
-        method, size, columns = case["method"], case["n_components"], case["columns"]
-        if method == "gpu" and self.no_gpu is not None:
-            raise SkippedCase(self.no_gpu)
-        # Rows, features, and what they are computed from, in float32.
-        needed = 4 * case["batch"] * (columns + 3 * size)
-        if method == "dense":
-            # Real and imaginary parts, and a buffer to generate one of them.
-            needed += 4 * 3 * size * columns
-        if needed > self.limit:
-            raise SkippedCase(
-                f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
-                f"limit of {self.limit / 1e9:.1f} GB"
-            )
-        if method in ("dense", "streamed"):
-            # All rows, as a streamed matrix is generated once for them.
-            small = np.ones((case["batch"], min(columns, 1000)), np.float32)
-            narrow = min(size, 1000)
-            once = timed(_on_cpu(small, narrow, method, 0), self.cpu, 0.0)[0]
-            growth = size * columns / (narrow * small.shape[1])
-            if once * growth > self.options.max_seconds:
-                raise SkippedCase(
-                    f"it would take about {once * growth:.0f} s, more than "
-                    f"{self.options.max_seconds:g} s"
-                )
-
-    def conclude(self, results: Case) -> Case:
-        records, batches = results["records"], sorted(set(self.options.batch))
-        published = [row for batch in batches for row in _published(batch)]
-        growing = of(records, growth=True)
-        powers = fitted_powers(growing, "batch", "seconds", "method")
-        return {
-            "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
-            "crossings": [
-                {"batch": batch, **crossing}
-                for batch in batches
-                for crossing in _crossings(of(records, growth=False, batch=batch))
-            ],
-            "published": published,
-            "published_crossings": [
-                {"batch": batch, **crossing}
-                for batch in batches
-                for crossing in _crossings(_published(batch))
-            ],
-            "growth": {named["method"]: power for named, power in powers},
-        }
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        for quantity in _QUANTITIES:
-            yield from pivot(
-                results,
-                counted(results, quantity),
-                f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
-                "published)",
-                "n_components",
-                "method",
-                f"{{{quantity}:number}}",
-                per="batch",
-            )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds and joules against D, for each batch."""
-        shown = [
-            (batch, quantity, of(costs(results, quantity), batch=batch))
-            for quantity in _QUANTITIES
-            for batch in sorted({r["batch"] for r in results["records"]})
+    by_size = grid(
+        batch=batches,
+        method=(*METHODS, "device"),
+        n_components=sorted(options.n_components),
+    )
+    records = recorder.measure(
+        [c | {"columns": c["n_components"], "growth": False} for c in by_size], measure
+    )
+    growing = recorder.measure(
+        grid(
+            method=("streamed", "structured"),
+            n_components=[options.growth_components],
+            columns=[options.growth_components],
+            batch=[max(1, round(share * max(batches))) for share in _GROWTH],
+            growth=[True],
+        ),
+        measure,
+    )
+    powers = fitted_powers(growing, "batch", "seconds", "method")
+    published = {batch: _published(batch) for batch in batches}
+    ours = {batch: of(records, batch=batch) for batch in batches}
+    crossings, published_crossings = (
+        [
+            {"batch": batch, **crossing}
+            for batch, rows in part.items()
+            for crossing in _crossings(rows)
         ]
-        shown = [part for part in shown if part[2]]
-        figure, axes = panels(len(shown), 2, (4.8, 4.0))
-        for place, (batch, quantity, records) in zip(axes, shown, strict=True):
-            curves(
-                place,
-                records,
-                "n_components",
-                quantity,
-                _STYLES,
-                title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
-                ylabel=quantity,
-                ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
-            )
-        add_legend(figure)
-        return figure
+        for part in (ours, published)
+    )
+    return {
+        "energy": {"cpu": cpu.name, "gpu": gpu.name},
+        "crossings": crossings,
+        "published": [row for rows in published.values() for row in rows],
+        "published_crossings": published_crossings,
+        "growth": {named["method"]: power for named, power in powers},
+    }
 
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for key, source in (("crossings", ""), ("published_crossings", ", published")):
-            for crossing in results[key]:
-                size, quantity = crossing["n_components"], crossing["quantity"]
-                where = f"from D = {size or 0:,.0f} on"
-                if not size:
-                    where = f"at {'no' if size is None else 'every'} D measured"
-                yield (
-                    f"{crossing['method']}{source}, {crossing['batch']:,} rows: the "
-                    f"device takes less {_QUANTITIES[quantity]} {where}"
-                )
-        for method, power in results["growth"].items():
-            if power is not None:
-                yield Fitted(f"{method}: seconds grow with the rows as n^{power:.2f}")
-        yield f"energy of the processor: {results['energy']['cpu']}"
-        yield f"energy of the GPU: {results['energy']['gpu']}"
-        yield from skip_notes(results, "method", "batch", "n_components")
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    for quantity in _QUANTITIES:
+        yield from pivot(
+            results,
+            counted(results, quantity),
+            f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
+            "published)",
+            "n_components",
+            "method",
+            f"{{{quantity}:number}}",
+            per="batch",
+        )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return seconds and joules against D, for each batch."""
+    shown = [
+        (batch, quantity, of(costs(results, quantity), batch=batch))
+        for quantity in _QUANTITIES
+        for batch in sorted({r["batch"] for r in results["records"]})
+    ]
+    shown = [part for part in shown if part[2]]
+    figure, axes = panels(len(shown), 2, (4.8, 4.0))
+    for place, (batch, quantity, records) in zip(axes, shown, strict=True):
+        curves(
+            place,
+            records,
+            "n_components",
+            quantity,
+            _STYLES,
+            title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
+            ylabel=quantity,
+            ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+        )
+    add_legend(figure)
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for key, source in (("crossings", ""), ("published_crossings", ", published")):
+        for crossing in results[key]:
+            size, quantity = crossing["n_components"], crossing["quantity"]
+            where = f"from D = {size or 0:,.0f} on"
+            if not size:
+                where = f"at {'no' if size is None else 'every'} D measured"
+            yield (
+                f"{crossing['method']}{source}, {crossing['batch']:,} rows: the "
+                f"device takes less {_QUANTITIES[quantity]} {where}"
+            )
+    for method, power in results["growth"].items():
+        if power is not None:
+            yield (f"{method}: seconds grow with the rows as n^{power:.2f}")
+    yield f"energy of the processor: {results['energy']['cpu']}"
+    yield f"energy of the GPU: {results['energy']['gpu']}"
 
 
 def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:

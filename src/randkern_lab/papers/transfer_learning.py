@@ -31,7 +31,7 @@ Deviations.
   causes of its loss).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -50,9 +50,9 @@ from randkern.solvers import PCG
 from ..figures import Style, add_legend, name_axes, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Experiment
+from ..runner import Case, Recorder
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
-from ..tables import TextTable, at_edges, count, edge_notes, listing, mean_of, of
+from ..tables import at_edges, count, edge_notes, listing, mean_of, of
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .nested_ridge import (
@@ -124,86 +124,73 @@ class Options(DataOptions):
     )
 
 
-class TransferLearning(Experiment):
-    """Each method searches its hyperparameters, then fits all rows."""
+@dataclass(frozen=True)
+class Work:
+    """Labelled rows in a random order, the first of which are held out."""
 
-    name = "transfer-learning"
-    title = "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1)."
-    Options = Options
+    options: Options
+    data: LabelledFeatures
+    y: NDArray[Any]
+    n_held_out: int
+    rows: dict[str, tuple[Any, Any]]  # training and test rows of each kind of inputs
+    described: dict[str, Any]  # the device, when it was used
 
-    def prepare(self) -> Case:
-        """Load and shuffle rows, the first of which are held out; choose thresholds."""
-        options = self.options
-        for name in options.inputs:
-            check_choice("inputs", name, INPUTS)
-        for name in options.methods:
-            check_choice("methods", name, tuple(METHODS))
-        self.data = load_features(
+    @classmethod
+    def loaded(cls, options: Options, say: Callable[[str], None]) -> "Work":
+        """Load and shuffle rows."""
+        data = load_features(
             options.layer,
             options.data_dir,
             network=options.network,
             scratch=options.scratch,
             quick=options.quick,
-            say=self.say,
+            say=say,
         )
-        order = np.random.default_rng(options.seed).permutation(len(self.data.X_train))
-        X, X_test = self.data.X_train, self.data.X_test
-        real = standardised(self.data)
-        self.y, self.classes = self.data.y_train[order], np.unique(self.data.y_train)
-        self.n_held_out = min(_VALIDATION_ROWS, len(order) // 4)
-        # Inputs: training rows in this order, and test rows.
-        self.rows: dict[str, tuple[Any, Any]] = {"real": (real[0][order], real[1])}
-        thresholds = {}
-        for inputs, (raw, test) in (("bits", (X, X_test)), ("binary", real)):
-            if inputs not in options.inputs:
-                continue
-            self.say(f"choosing the threshold, {inputs}")
-            columns = self.rows["real"][0]
-            if inputs == "bits":
-                columns = np.asarray(raw, dtype=np.float32)[order]
-                test = np.asarray(test, dtype=np.float32)
-            tried = {}
-            for value in np.unique(np.quantile(columns[:2000], _SHARES)).tolist():
-                encoder = ThresholdBinarizer(value).fit(columns)
-                train = encoder.transform(columns)
-                self.rows[inputs] = train, encoder.transform(test)
-                kernel = self._kernels("optical-2", inputs)[1]
-                tried[value] = self._searched("optical-2", inputs, kernel)[0]
-            best = min(tried, key=lambda value: tried[value])
-            encoder = ThresholdBinarizer(best).fit(columns)
-            train = encoder.transform(columns)
-            self.rows[inputs] = train, encoder.transform(test)
-            thresholds[inputs] = {
-                "chosen": best,
-                "errors": list(map(list, tried.items())),
-            }
-        return self.data.describe() | {"thresholds": thresholds}
+        order = np.random.default_rng(options.seed).permutation(len(data.X_train))
+        real, real_test = standardised(data)
+        rows = {"real": (real[order], real_test)}
+        rows["binary"] = rows["real"]
+        if "bits" in options.inputs:
+            columns = np.asarray(data.X_train, dtype=np.float32)[order]
+            rows["bits"] = columns, np.asarray(data.X_test, dtype=np.float32)
+        held_out = min(_VALIDATION_ROWS, len(order) // 4)
+        return cls(options, data, data.y_train[order], held_out, rows, {})
 
-    def cases(self) -> Iterator[Case]:
-        """Return methods by inputs, each with its exact kernel."""
-        for inputs in self.options.inputs:
-            for method in self.options.methods:
-                if method != "device-2" or inputs != "real":
-                    yield {"method": method, "inputs": inputs}
+    def binarize(self, inputs: str) -> Case:
+        """Replace inputs by those above the best threshold, which is returned."""
+        columns, test = self.rows[inputs]
+        tried = {}
+
+        def encode(value: float) -> None:
+            encoder = ThresholdBinarizer(value).fit(columns)
+            self.rows[inputs] = encoder.transform(columns), encoder.transform(test)
+
+        for value in np.unique(np.quantile(columns[:2000], _SHARES)).tolist():
+            encode(value)
+            kernel = self.kernels("optical-2", inputs)[1]
+            tried[value] = self.searched("optical-2", inputs, kernel)[0]
+        best = min(tried, key=lambda value: tried[value])
+        encode(best)
+        return {"chosen": best, "errors": list(map(list, tried.items()))}
 
     def measure(self, case: Case) -> Iterator[Case]:
         """Choose a kernel and a penalty on held-out rows, and fit all rows."""
         options, method, inputs = self.options, case["method"], case["inputs"]
-        kernels = self._kernels(method, inputs)
-        scored = [self._searched(method, inputs, kernel) for kernel in kernels]
+        kernels = self.kernels(method, inputs)
+        scored = [self.searched(method, inputs, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         kernel, (error, relative) = kernels[best], scored[best]
         settings = [_hyperparameters(kernel) for kernel in kernels]
         tried = {key: [s[key] for s in settings] for key in settings[best]}
         edges = at_edges(settings[best], tried)
-        size = self._size(method, inputs)
+        size = self.size(method, inputs)
         for seed in range(options.seed, options.seed + options.seeds):
             with ExitStack() as stack:
-                parts = self._features(method, inputs, kernel, size, seed, stack)
+                parts = self.features(method, inputs, kernel, size, seed, stack)
                 first = seed == options.seed
                 shares = _AROUND if first else (1.0,)
                 alphas = [relative * share for share in shares]
-                record = self._fitted(parts, size, alphas)
+                record = self.fitted(parts, size, alphas)
             chosen = _hyperparameters(kernel) | {"alpha": record["alpha"]}
             if first:
                 relative, error = record["relative_alpha"], record["validation_error"]
@@ -225,16 +212,16 @@ class TransferLearning(Experiment):
                 "validation_error": None,
                 "at_edge": edges,
                 "hyperparameters": chosen,
-                **self._exact(kernel, record["alpha"], inputs),
+                **self.exact(kernel, record["alpha"], inputs),
             }
 
-    def _size(self, method: str, inputs: str) -> int:
+    def size(self, method: str, inputs: str) -> int:
         """Return the number of features: for the linear kernel columns and a bias."""
         if method == "linear":
             return int(self.rows[inputs][0].shape[1]) + 1
         return int(self.options.n_components)
 
-    def _kernels(self, method: str, inputs: str) -> list[Any]:
+    def kernels(self, method: str, inputs: str) -> list[Any]:
         """Return the kernels to choose from, on the scale of the rows."""
         if method == "linear":
             return [randkern.Linear(1.0)]
@@ -246,15 +233,15 @@ class TransferLearning(Experiment):
         biases = (float(round(multiple * squared_norm)) for multiple in _BIASES)
         return [randkern.Optical(int(method[-1]), bias) for bias in biases]
 
-    def _searched(self, method: str, inputs: str, kernel: Any) -> tuple[float, float]:
+    def searched(self, method: str, inputs: str, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the relative penalty of few features."""
-        size = self._size(method, inputs)
+        size = self.size(method, inputs)
         if method != "linear":
             size = min(_SEARCH_COMPONENTS, size)
         n = self.n_held_out + _SEARCH_ROWS
         with ExitStack() as stack:
             seed = self.options.seed
-            parts = self._features(method, inputs, kernel, size, seed, stack)
+            parts = self.features(method, inputs, kernel, size, seed, stack)
             Z = parts[0](slice(0, n))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_square(Z) ** 0.5)
@@ -262,7 +249,7 @@ class TransferLearning(Experiment):
         y = self.y[: len(Z)]
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
-    def _features(
+    def features(
         self,
         method: str,
         inputs: str,
@@ -281,31 +268,31 @@ class TransferLearning(Experiment):
             labelled = [(train, self.y), (test, self.data.y_test)]
             acquired = acquired_counts(device, labelled, bias=int(kernel.bias))
             counts = stack.enter_context(acquired)
-            self.described = counts.described
+            self.described.update(counts.described)
             return counts.features_of(0, size, 2), counts.features_of(1, size, 2)
         features = randkern.RandomFeatures(kernel, size, random_state=seed)
         features.fit(train[:1].astype(np.float32))
         return computed(features, train), computed(features, test)
 
-    def _fitted(
+    def fitted(
         self, parts: tuple[FeaturesOf, FeaturesOf], size: int, alphas: Sequence[float]
     ) -> Case:
         """Choose the relative penalty on the held-out rows, then fit all rows."""
-        (train, test), n = parts, self.n_held_out
+        (train, test), n, classes = parts, self.n_held_out, np.unique(self.y)
         unit = _mean_square(train(slice(0, 1000)))
-        Y, watch = class_targets(self.y, self.classes), Stopwatch()
+        Y, watch = class_targets(self.y, classes), Stopwatch()
         equations = normal_equations(shifted(train, n), Y[n:])
         seconds = watch.lap().seconds
         errors = [0.0]
         if len(alphas) > 1:
             fits = list(solved(equations, [size], [unit * alpha for alpha in alphas]))
-            errors = class_errors(fits, train, self.y[:n], self.classes)
+            errors = class_errors(fits, train, self.y[:n], classes)
         relative = alphas[int(np.argmin(errors))]
         watch = Stopwatch()
         equations = normal_equations(train, Y[:n], equations)
         (fit,) = solved(equations, [size], [unit * relative])
         seconds += watch.lap().seconds
-        (error,) = class_errors([fit], test, self.data.y_test, self.classes)
+        (error,) = class_errors([fit], test, self.data.y_test, classes)
         return {
             "n_train": len(Y),
             "alpha": fit.alpha,
@@ -317,7 +304,8 @@ class TransferLearning(Experiment):
             **fit.ended,
         }
 
-    def _exact(self, kernel: Any, alpha: float, inputs: str) -> Case:
+    def exact(self, kernel: Any, alpha: float, inputs: str) -> Case:
+        """Fit the exact kernel with the hyperparameters of the features."""
         train, test = (X.astype(np.float32) for X in self.rows[inputs])
         rows = random_rows(len(train), self.options.exact_rows, self.options.seed)
         model = randkern.KernelRidgeClassifier(
@@ -336,99 +324,114 @@ class TransferLearning(Experiment):
             **ended(model.solution_),
         }
 
-    def conclude(self, results: Case) -> Case:
-        device = getattr(self, "described", None)
-        losses = []
-        for inputs in self.options.inputs:
-            named = {"inputs": inputs, "n_components": self.options.n_components}
+
+def run(options: Options, recorder: Recorder) -> Case:
+    """Search hyperparameters of each method on each kind of inputs; fit all rows."""
+    for name in options.inputs:
+        check_choice("inputs", name, INPUTS)
+    for name in options.methods:
+        check_choice("methods", name, tuple(METHODS))
+    work, thresholds = Work.loaded(options, recorder.say), {}
+    for inputs in ("bits", "binary"):
+        if inputs in options.inputs:
+            recorder.say(f"choosing the threshold, {inputs}")
+            thresholds[inputs] = work.binarize(inputs)
+    records = recorder.measure(
+        (
+            {"method": method, "inputs": inputs}
+            for inputs, method in product(options.inputs, options.methods)
+            if method != "device-2" or inputs != "real"
+        ),
+        work.measure,
+    )
+    losses = []
+    for inputs in options.inputs:
+        named = {"inputs": inputs, "n_components": options.n_components}
+        own = [of(records, **named, method=m) for m in ("device-2", "optical-2")]
+        if all(own):
+            measured, simulated = (mean_of(item, "test_error") for item in own)
+            losses.append({"inputs": inputs, "loss": measured - simulated})
+    return {
+        "dataset": work.data.describe() | {"thresholds": thresholds},
+        "device": work.described or None,
+        "device_loss": losses,
+        "published": published_rows("cifar10-transfer-learning"),
+    }
+
+
+def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    yield from listing(
+        results,
+        table_1(results),
+        "Table 1: test error in %, published with D = 10,000, then ours",
+        "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
+        "| Fourier, exact | m = 2, exact",
+        "{features} | {d:,} | {linear:.1f} | {fourier:.1f} | {optical-2:.1f} | "
+        "{optical-4:.1f} | {device-2:.1f} | {fourier-exact:.1f} | "
+        "{optical-2-exact:.1f}",
+    )
+    yield from listing(
+        results,
+        results["records"],
+        "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
+        "inputs | method | D | rows | validation | test | fit (s)",
+        "{inputs} | {method} | {n_components:count} | {n_train:count} | "
+        "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
+    )
+
+
+def figure(results: Mapping[str, Any]) -> Any:
+    """Return a row of markers per layer; ours are filled, with their range."""
+    rows = list(table_1(results))
+    figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
+    for i, (method, (*_, style)) in enumerate(METHODS.items()):
+        for ours in (False, True):
             own = [
-                of(results["records"], **named, method=method)
-                for method in ("device-2", "optical-2")
+                (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
+                for place, row in enumerate(rows)
+                if row["ours"] == ours and row.get(method) is not None
             ]
-            if all(own):
-                measured, simulated = (mean_of(item, "test_error") for item in own)
-                losses.append({"inputs": inputs, "loss": measured - simulated})
-        return {
-            "device": device,
-            "device_loss": losses,
-            "published": published_rows("cifar10-transfer-learning"),
-        }
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> Iterator[TextTable]:
-        """Yield the tables to print."""
-        yield from listing(
-            results,
-            table_1(results),
-            "Table 1: test error in %, published with D = 10,000, then ours",
-            "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
-            "| Fourier, exact | m = 2, exact",
-            "{features} | {d:,} | {linear:.1f} | {fourier:.1f} | {optical-2:.1f} | "
-            "{optical-4:.1f} | {device-2:.1f} | {fourier-exact:.1f} | "
-            "{optical-2-exact:.1f}",
-        )
-        yield from listing(
-            results,
-            results["records"],
-            "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
-            "inputs | method | D | rows | validation | test | fit (s)",
-            "{inputs} | {method} | {n_components:count} | {n_train:count} | "
-            "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
-        )
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return a row of markers per layer; ours are filled, with their range."""
-        rows = list(table_1(results))
-        figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
-        for i, (method, (*_, style)) in enumerate(METHODS.items()):
-            for ours in (False, True):
-                own = [
-                    (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
-                    for place, row in enumerate(rows)
-                    if row["ours"] == ours and row.get(method) is not None
-                ]
-                if not own:
-                    continue
-                x, y, ends = map(np.array, zip(*own, strict=True))
-                axes.errorbar(
-                    x,
-                    y + 0.14 * (i - (len(METHODS) - 1) / 2),
-                    xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
-                    marker=style.marker,
-                    color=style.colour,
-                    markerfacecolor=style.colour if ours else "white",
-                    markersize=6,
-                    linestyle="",
-                    label=f"{style.label}, {'ours' if ours else 'published'}",
-                )
-        for place in np.arange(0.5, len(rows) - 1):
-            axes.axhline(place, color="0.85", lw=0.7)
-        axes.grid(axis="y", visible=False)
-        names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
-        axes.set_yticks(range(len(rows)), names)
-        axes.invert_yaxis()
-        title = f"{results['dataset']['name']} in Table 1"
-        name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
-        add_legend(figure, "right")
-        return figure
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        for r in results["records"]:
-            named = r["hyperparameters"].items()
-            text = ", ".join(f"{key} {value:.4g}" for key, value in named)
-            who = f"{r['method']}, {r['inputs']}"
-            yield f"{who}, D = {count(r['n_components'])}: {text}"
-            yield from edge_notes(who, r["at_edge"])
-        for loss in results["device_loss"]:
-            yield (
-                "error of the device minus that of the computed features, "
-                f"{loss['inputs']}: {100 * loss['loss']:+.2f} points "
-                "(published: 0.4 to 2.8)"
+            if not own:
+                continue
+            x, y, ends = map(np.array, zip(*own, strict=True))
+            axes.errorbar(
+                x,
+                y + 0.14 * (i - (len(METHODS) - 1) / 2),
+                xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
+                marker=style.marker,
+                color=style.colour,
+                markerfacecolor=style.colour if ours else "white",
+                markersize=6,
+                linestyle="",
+                label=f"{style.label}, {'ours' if ours else 'published'}",
             )
-        if results["device"]:
-            yield device_note(results["device"])
+    for place in np.arange(0.5, len(rows) - 1):
+        axes.axhline(place, color="0.85", lw=0.7)
+    axes.grid(axis="y", visible=False)
+    names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    title = f"{results['dataset']['name']} in Table 1"
+    name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
+    add_legend(figure, "right")
+    return figure
+
+
+def notes(results: Mapping[str, Any]) -> Iterator[str]:
+    for r in results["records"]:
+        named = r["hyperparameters"].items()
+        text = ", ".join(f"{key} {value:.4g}" for key, value in named)
+        who = f"{r['method']}, {r['inputs']}"
+        yield f"{who}, D = {count(r['n_components'])}: {text}"
+        yield from edge_notes(who, r["at_edge"])
+    for loss in results["device_loss"]:
+        yield (
+            "error of the device minus that of the computed features, "
+            f"{loss['inputs']}: {100 * loss['loss']:+.2f} points "
+            "(published: 0.4 to 2.8)"
+        )
+    if results["device"]:
+        yield device_note(results["device"])
 
 
 def _named(row: Case) -> str:
