@@ -1,4 +1,4 @@
-"""Names, bundled sets, tables, openml, and the real files where they are."""
+"""Names, bundled sets, tables, and the real files where they are."""
 
 import dataclasses
 import gzip
@@ -8,8 +8,6 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
-from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from randkern.datasets import (
     DATASET_NAMES,
     Dataset,
     TableFormat,
-    fetch_openml,
     load_dataset,
     read_table,
 )
@@ -593,7 +590,7 @@ def test_infer_task(y, task):
     assert infer_task(y) == task
 
 
-# ---------------------------------------------------------------- extras, openml
+# ---------------------------------------------------------------- extras
 
 
 @pytest.mark.parametrize("module", ["pandas", "pyarrow", "PIL.Image"])
@@ -618,31 +615,6 @@ def test_bundled_sets_need_no_extra():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "digits"
-
-
-def test_fetch_openml(frame, tmp_path, monkeypatch):
-    calls = []
-
-    def fetch(name, **options):
-        calls.append((name, options))
-        return SimpleNamespace(frame=frame, target_names=["kind"])
-
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fetch)
-    data = load_dataset("openml:adult", data_dir=tmp_path)
-    assert data.name == "openml:adult" and data.target_names == ("x", "y", "z")
-    assert calls[0][0] == "adult" and calls[0][1]["data_home"] == str(tmp_path)
-    assert fetch_openml("adult", 2, target="price").task == "regression"
-    assert calls[1][1]["version"] == 2
-
-
-@pytest.mark.parametrize("error", [URLError("no route"), TimeoutError("slow")])
-def test_fetch_openml_without_network(error, monkeypatch):
-    def fetch(name, **options):
-        raise error
-
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fetch)
-    with pytest.raises(ConnectionError, match=r"openml\.org could not be reached"):
-        fetch_openml("adult")
 
 
 # ---------------------------------------------------------------- the real files

@@ -273,13 +273,12 @@ def test_an_outlier_does_not_leave_the_others_unfitted(rng):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("quantiles", [(0.1, 0.5, 0.9), (0.05, 0.5, 0.95)])
 @pytest.mark.parametrize("n_components", [30, None])
-def test_constant_targets_take_no_steps(rng, n_components, quantiles):
-    X, _ = data(rng)
+def test_constant_targets_take_no_steps(rng, n_components):
+    X, _ = data(rng, 200)
     options = {"n_components": n_components, "random_state": 0}
-    model = rk.KernelQuantileRegressor(quantiles=quantiles, **options)
-    model.fit(X, np.full(60, 3.7))
+    model = rk.KernelQuantileRegressor(quantiles=(0.05, 0.5, 0.95), **options)
+    model.fit(X, np.full(200, 3.7))
     assert model.n_iter_ == 0 and model.duality_gap_.max() == 0
     np.testing.assert_array_equal(model.predict(X), 3.7)
 

@@ -204,6 +204,24 @@ def test_slopes_at_a_row_of_zeros_are_finite(kernel):
     np.testing.assert_array_equal(slope, 0)
 
 
+@pytest.mark.parametrize("fourier", ["pair", "offset"])
+@pytest.mark.parametrize("kernel", [rk.Polynomial(2), rk.Polynomial(1) * rk.Gaussian()])
+def test_slopes_where_a_projection_is_zero(kernel, fourier):
+    """Of the sums ±0.5 ± 0.25 ± 0.25, some are 0."""
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    model = rk.KernelRidgeRegressor(
+        kernel, n_components=60, fourier=fourier, random_state=0
+    )
+    model.fit(X, np.sin(X[:, 0]))
+    at, h = np.array([0.5, 0.25, 0.25]), 1e-5
+    up, down = (model.predict(at + s * h * np.eye(3)) for s in (1, -1))
+    x = torch.tensor(at, requires_grad=True)
+    (slope,) = torch.autograd.grad(rk.to_torch(model)(x), x)
+    np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6, atol=1e-8)
+    curvature = torch.autograd.functional.hessian(rk.to_torch(model), torch.tensor(at))
+    assert torch.isfinite(curvature).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",

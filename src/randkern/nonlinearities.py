@@ -32,7 +32,7 @@ class Nonlinearity(ABC):
     def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         """Return the amplitude and the phase of a tile; either may be None.
 
-        An amplitude may be complex: its angle counts as phase. `projected` is what
+        An amplitude may be complex. `projected` is what
         :meth:`Projection.phases` returned for the rows `block`, and may be overwritten.
         """
 

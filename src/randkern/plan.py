@@ -228,7 +228,12 @@ def _write_pairs(group: Group, X: Rows, low: int, high: int, out: np.ndarray) ->
         return
     for rows, draws, phase, amplitude in _tiles(group, X, first, last):
         target = out[rows, 2 * draws.start : 2 * draws.stop]
-        ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
+        if _is_complex(amplitude):
+            real, imaginary = _turned(amplitude, phase)
+            target[:, ::2] = group.weight * real
+            target[:, 1::2] = group.weight * imaginary
+        else:
+            ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
 
 
 def _write_offset(
@@ -250,7 +255,12 @@ def _write_offset(
         )
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
-        ops.cosines(phase, offsets[draws], group.weight, out[rows, draws], amplitude)
+        b, target = offsets[draws], out[rows, draws]
+        if _is_complex(amplitude):
+            shifted = b[None] if phase is None else phase + b
+            target[:] = group.weight * _turned(amplitude, shifted)[0]
+        else:
+            ops.cosines(phase, b, group.weight, target, amplitude)
 
 
 def _write_amplitudes(
@@ -308,12 +318,23 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
                     phase = angle if phase is None else phase + angle
                 if size is not None:
                     amplitude = size if amplitude is None else amplitude * size
-            yield rows, draws, *_polar(phase, amplitude)
+            yield rows, draws, phase, amplitude
 
 
-def _polar(phase: Array, amplitude: Array) -> tuple[Any, Any]:
-    """Return phase and amplitude with the angle of a complex amplitude in the phase."""
-    if amplitude is None or "complex" not in str(amplitude.dtype):
-        return phase, amplitude
-    angle = ops_of(amplitude).xp.angle(amplitude)
-    return angle if phase is None else phase + angle, abs(amplitude)
+def _is_complex(amplitude: Array) -> bool:
+    return amplitude is not None and "complex" in str(amplitude.dtype)
+
+
+def _turned(amplitude: Array, phase: Array) -> tuple[Any, Any]:
+    """Return the real and imaginary parts of A·exp(i p).
+
+    Unlike moduli and angles, they have derivatives where A is 0.
+    """
+    real, imaginary = amplitude.real, amplitude.imag
+    if phase is None:
+        return real, imaginary
+    ops = ops_of(phase)
+    unit = ops.empty((phase.shape[0], 2 * phase.shape[1]), phase)
+    ops.cos_sin_pairs(phase, 1.0, unit)
+    cos, sin = unit[:, ::2], unit[:, 1::2]
+    return real * cos - imaginary * sin, real * sin + imaginary * cos

@@ -37,8 +37,8 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, targets, lower, upper, tube, a, weights, tol, max_epochs, seed,
-    used,
+    Z, rows, squares, targets, lower, upper, tube, a, weights, intercepts, sums,
+    spring, moves, tol, max_epochs, seed, used,
 ):  # fmt: skip
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
@@ -46,6 +46,7 @@ def _descend(
     rows and stops on its own, after the epochs `used`: no problem depends on another.
     """
     k, n = targets.shape
+    width = weights.shape[1]
     order = np.arange(n)
     moving = np.ones((n, k), dtype=np.bool_)
     n_moving = np.full(k, n)
@@ -57,11 +58,13 @@ def _descend(
         largest[:], smallest[:] = -np.inf, np.inf
         state = _shuffle(order, state)
         for i in order:
-            row = Z[rows[i]]
+            row = Z[rows[i], :width]
             for t in range(k):
                 if ended[t] or not moving[i, t]:
                     continue
-                slope = np.float64(_dot(row, weights[t])) - targets[t, i]
+                score = np.float64(_dot(row, weights[t]))
+                score += intercepts[t] + spring * sums[t]
+                slope = score - targets[t, i]
                 old = a[t, i]
                 # The derivatives to the right and to the left, which differ at 0.
                 right = slope + (tube if old >= 0 else -tube)
@@ -81,20 +84,23 @@ def _descend(
                 largest[t] = max(largest[t], projected)
                 smallest[t] = min(smallest[t], projected)
                 if abs(projected) > _TINY:
-                    if squares[i] > 0:
-                        new = old - slope / squares[i]
-                        reach = tube / squares[i]
+                    if squares[i] + spring > 0:
+                        new = old - slope / (squares[i] + spring)
+                        reach = tube / (squares[i] + spring)
                         new -= min(max(new, -reach), reach)
                         new = min(max(new, lower[t, i]), upper[t, i])
                     else:  # a row of zeros costs the same, whatever the weights
                         new = upper[t, i] if projected < 0 else lower[t, i]
                     a[t, i] = new
+                    sums[t] += new - old
                     _add(row, weights.dtype.type(new - old), weights[t])
         for t in range(k):
             if ended[t]:
                 continue
             near = largest[t] - smallest[t] <= tol
-            if near and n_moving[t] == n:
+            move = spring * sums[t] if moves else 0.0
+            intercepts[t] += move
+            if near and n_moving[t] == n and abs(move) <= tol:
                 ended[t] = True
                 used[t] = epoch + 1
             elif near:
@@ -118,6 +124,10 @@ def descend(
     alpha: np.ndarray,
     weights: np.ndarray,
     *,
+    intercepts: np.ndarray | None = None,
+    sums: np.ndarray | None = None,
+    spring: float = 0.0,
+    moves: bool = True,
     tolerance: float,
     max_epochs: int,
     seed: int = 0,
@@ -129,14 +139,20 @@ def descend(
     .. math:: \min_a \tfrac12 \|w\|^2 - \sum_i t_i a_i + \varepsilon \sum_i |a_i|,
               \quad l_i \le a_i \le u_i.
 
-    `rows` are the n rows of Z (N, width) to use; `targets` t, the bounds `lower` l and
-    `upper` u, and the starting point `alpha` have shape (k, n), and `tube` is ε.
-    `weights` (k, width), of the dtype of Z, is the w of the starting point, possibly
-    with contributions of other rows. `alpha` and `weights` are overwritten.
+    `rows` are the n rows of Z to use; `targets` t, the bounds `lower` l and `upper` u,
+    and the starting point `alpha` have shape (k, n), and `tube` is ε. `weights`
+    (k, width), of the dtype of Z, is the w of the starting point on the first columns
+    of Z, possibly with contributions of other rows. `alpha` and `weights` are
+    overwritten.
+
+    With `intercepts` b (k,), the targets are t − b, and the objective gets the term
+    :math:`\sigma (\sum_i a_i)^2/2`, with σ the `spring`. If it `moves`, b rises by
+    :math:`\sigma \sum_i a_i` after each pass, which leads to a sum of 0 (the method of
+    multipliers). `sums` (k,) are those of the starting point; both are overwritten.
 
     A problem stops when its largest and smallest projected gradients differ by the
-    tolerance. Returns the passes over the rows of the slowest one, or
-    ``max_epochs + 1`` if it did not reach the tolerance.
+    tolerance, and b changes by no more. Returns the passes over the rows of the slowest
+    one, or ``max_epochs + 1`` if it did not reach the tolerance.
 
     It is algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual
     coordinate descent method for large-scale linear SVM", and for a tube that of Ho &
@@ -145,10 +161,11 @@ def descend(
     read once for all of them.
     """
     n, k = len(rows), len(targets)
-    if alpha.shape != (k, n) or weights.shape != (k, Z.shape[1]):
+    width = weights.shape[1]
+    if alpha.shape != (k, n) or len(weights) != k or width > Z.shape[1]:
         raise ValueError(
             f"{k} problems on {n} rows of {Z.shape[1]} columns need alpha of shape "
-            f"{(k, n)} and weights of {(k, Z.shape[1])}, got {alpha.shape} and "
+            f"{(k, n)} and weights of at most {(k, Z.shape[1])}, got {alpha.shape} and "
             f"{weights.shape}."
         )
     if weights.dtype != Z.dtype:
@@ -159,18 +176,20 @@ def descend(
         return 0
     squares = np.empty(n)
     for start in range(0, n, 1024):
-        part = Z[rows[start : start + 1024]]
+        part = Z[rows[start : start + 1024], :width]
         squares[start : start + 1024] = np.einsum(
             "ij,ij->i", part, part, dtype=np.float64
         )
+    if intercepts is None or sums is None:
+        intercepts, sums = np.zeros(k), np.zeros(k)
     epochs = np.full(k, max_epochs + 1)
 
     def task(start: int, stop: int) -> None:
         part = slice(start, stop)
         _descend(
             Z, rows, squares, targets[part], lower[part], upper[part], tube,
-            alpha[part], weights[part], tolerance, max_epochs, np.uint64(seed + 1),
-            epochs[part],
+            alpha[part], weights[part], intercepts[part], sums[part], spring,
+            moves, tolerance, max_epochs, np.uint64(seed + 1), epochs[part],
         )  # fmt: skip
 
     together = -(-k // get_num_threads())

@@ -259,8 +259,10 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
                 break
         console.print(table)
         console.print(_best(results), soft_wrap=True)
+    # Features and landmarks of a kernel have the same ones.
     chosen = {
-        record["kernel"]: record["hyperparameters"] for record in results["records"]
+        record["kernel"].partition(",")[0]: record["hyperparameters"]
+        for record in results["records"]
     }
     for kernel, values in chosen.items():
         console.print(f"{kernel}: {_named_values(values)}")

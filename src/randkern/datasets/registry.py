@@ -1,4 +1,4 @@
-"""Loads data sets by name or path, from scikit-learn, openml.org or files.
+"""Loads data sets by name or path, from scikit-learn or files.
 
 Loaders of files that are no tables are in other packages, and are found through entry
 points of the group ``randkern.datasets``.
@@ -6,14 +6,11 @@ points of the group ``randkern.datasets``.
 
 import difflib
 import os
-from http.client import HTTPException
 from importlib.metadata import entry_points
 from pathlib import Path
-from urllib.error import URLError
 
 import numpy as np
 
-from randkern._extras import import_extra
 from randkern.data.table_format import TableFormat
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
@@ -60,74 +57,7 @@ def load_bundled(name: str) -> Dataset:
     )
 
 
-def fetch_openml(
-    name: str,
-    version: int | str = "active",
-    *,
-    target: str | None = None,
-    task: str | None = None,
-    data_home: str | Path | None = None,
-) -> Dataset:
-    """Download a table from openml.org through scikit-learn, which caches it.
-
-    Parameters
-    ----------
-    name : str
-        Name on openml.org, such as ``"adult"``.
-    version : int or "active", default="active"
-        Pass a number for a reproducible result.
-    target : str, optional
-        The column to predict; by default the one stated by openml.org.
-    task : {"classification", "regression"}, optional
-        What the target is for. By default text, booleans and few distinct numbers are
-        classes, other numbers are regression.
-    data_home : str or Path, optional
-        Cache folder; by default scikit-learn's data folder.
-
-    Returns
-    -------
-    Dataset
-        ``X_train`` is a pandas DataFrame; there is no test split.
-
-    Raises
-    ------
-    ConnectionError
-        If openml.org cannot be reached.
-    ValueError
-        If it has no such data set, version or target.
-    ImportError
-        If pandas is not installed.
-
-    Examples
-    --------
-    >>> fetch_openml("adult", version=2).X_train.shape  # doctest: +SKIP
-    (48842, 14)
-    """
-    import_extra("pandas", "Fetching from openml.org", "data")
-    from sklearn import datasets
-
-    try:
-        bunch = datasets.fetch_openml(
-            name,
-            version=version,
-            as_frame=True,
-            data_home=None if data_home is None else str(data_home),
-        )
-    # HTTPError and timeouts are OSErrors too.
-    except (URLError, HTTPException, OSError) as error:
-        raise ConnectionError(
-            f"openml.org could not be reached for {name!r} ({error}); check the "
-            f"network, or load a file: load_dataset('FILE.csv', target=...)"
-        ) from error
-    if target is None and len(bunch.target_names) == 1:
-        target = str(bunch.target_names[0])
-    return dataset_from_frame(
-        bunch.frame, target, name=f"openml:{name}", source=f"openml:{name}", task=task
-    )
-
-
 _DATA_VARIABLE = "RANDKERN_DATA"
-_OPENML_PREFIX = "openml:"
 # Functions of a folder that return the data set in its files.
 _FILE_LOADERS = {entry.name: entry for entry in entry_points(group="randkern.datasets")}
 
@@ -156,13 +86,11 @@ def load_dataset(
         - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
           files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
           ``cifar10.zip``: whichever exists;
-        - a table file that :func:`read_table` reads, with ``target``;
-        - ``"openml:NAME"``: downloaded by `fetch_openml`.
+        - a table file that :func:`read_table` reads, with ``target``.
     data_dir : str or Path, optional
         The folder of the files, or the parent of a sub-folder ``NAME`` with the
-        files. For cifar10 it may be the zip archive itself; for openml it is the
-        cache; a relative table path may also be relative to it. By default the
-        environment variable ``RANDKERN_DATA``.
+        files. For cifar10 it may be the zip archive itself; a relative table path may
+        also be relative to it. By default the environment variable ``RANDKERN_DATA``.
     target : str, optional
         For tables, the column to predict. The others are features; dates and
         durations among them become days.
@@ -195,8 +123,6 @@ def load_dataset(
         If files are damaged, truncated or mislabelled.
     ImportError
         If reading needs pandas, pyarrow or Pillow, and it is not installed.
-    ConnectionError
-        If openml.org cannot be reached.
 
     Examples
     --------
@@ -212,9 +138,6 @@ def load_dataset(
         data_dir if data_dir is not None else os.environ.get(_DATA_VARIABLE) or None
     )
     place = None if folder is None else Path(folder)
-    if text.startswith(_OPENML_PREFIX):
-        name = text.removeprefix(_OPENML_PREFIX)
-        return fetch_openml(name, target=target, task=task, data_home=data_dir)
     is_name = text in DATASET_NAMES
     if text.lower().endswith(TABLE_SUFFIXES) or (not is_name and Path(text).is_file()):
         path = Path(text)
@@ -235,8 +158,7 @@ def load_dataset(
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(
             f"unknown data set {text!r}{hint}; expected one of "
-            f"{', '.join(DATASET_NAMES)}, openml:NAME, or a file that ends in "
-            f"{ENDINGS}"
+            f"{', '.join(DATASET_NAMES)}, or a file that ends in {ENDINGS}"
         )
     if target is not None:
         raise ValueError(

@@ -26,7 +26,7 @@ from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, row_blocks, rows_within
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import ArrayRows, FitData, TargetReader, TrainingData
+from randkern.data.training_data import ArrayRows, FitData, TargetReader
 from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
@@ -34,7 +34,6 @@ from randkern.kernels.draw import fit_plan
 from randkern.kernels.precomputed import is_precomputed, numbered_rows
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
@@ -101,6 +100,49 @@ def predict_by_rows(
     return out
 
 
+def check_features(data: FitData) -> None:
+    """Warn if random features are too few for the kernel on rows like those of a fit.
+
+    The errors φ(x)·φ(y) − k(x, y) over pairs of different rows are compared with the
+    standard deviation of k(x, y): where they are larger, features have more noise than
+    information about which rows are alike.
+    """
+    plan = data.plan
+    if plan is None:
+        return
+    X, sample_weight = data.sample
+    ops = ops_of(X)
+    used = np.arange(X.shape[0])
+    if sample_weight is not None:
+        used = ops.to_host(ops.flatnonzero(sample_weight))
+    row_bytes = X.shape[1] * X.dtype.itemsize
+    most = rows_within(_PAIRED_BYTES, row_bytes, at_least=_FEW_ROWS)
+    size = min(_PAIRED_ROWS, most, len(used) // 2)
+    if size < _FEW_ROWS:
+        return
+    generator = data.stream.child("feature error").generator()
+    numbers = generator.choice(used, 2 * size, replace=False)
+    rows = ops.take(X, numbers)
+    values = data.kernel._gram(rows[:size], rows[size:])
+    products = ops.float64_zeros(values.shape, values)
+    for columns in plan.column_blocks(_COLUMNS):
+        Z = ops.as_float64(evaluate(plan, rows, columns))
+        products += Z[:size] @ Z[size:].T
+    error = float(((products - values) ** 2).mean()) ** 0.5
+    mean, spread = float(values.mean()), float(values.std())
+    if error <= max(spread, _ROUNDING * float(abs(values).mean())):
+        return
+    warn(
+        f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but random "
+        f"features with n_components={plan.n_components} have an error of "
+        f"{error:.2g}: they hardly distinguish rows. This happens if rows are "
+        "nearly orthogonal (text) or the lengthscale is too short. Use landmarks "
+        "(features='nystrom'), the exact kernel (n_components=None), another "
+        "lengthscale, or more components.",
+        FeatureErrorWarning,
+    )
+
+
 class FeatureModel(CallbackSupportMixin, TakesKernel):
     """A model of the form φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
@@ -161,10 +203,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             )
         super()._validate_params()
 
-    def _memory_for(self, rows: TrainingData) -> int:
-        """Return the bytes that a fit may take on the device of these rows."""
-        return memory_for(self.memory_limit, rows.like)
-
     def _read_rows(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> FitData:
         """Return checked rows; store what is known of their columns and targets."""
         data = read(
@@ -178,137 +216,58 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             in_place=self._needs_sums_alone,
         )
         remember(self, data.targets.attributes)
-        return data
+        limit = memory_for(self.memory_limit, data.rows.like)
+        return replace(data, limit=limit, stream=stream)
 
     def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> FitData:
         """Return checked rows, a kernel resolved on them, and its features."""
         data = self._read_rows(X, y, sample_weight, stream)
-        self._draw(*data.sample, stream)
-        return replace(
-            data,
-            rows=self._numbered(data.rows),
-            kernel=self.kernel_,
-            plan=self.plan_,
-            limit=memory_for(self.memory_limit, data.rows.like),
-            stream=stream,
-        )
+        return self._drawn(data, self._kernel_or_default)
 
-    def _numbered(self, rows: TrainingData) -> TrainingData:
-        """Return rows, or their numbers if the matrix of the kernel is passed."""
-        if not is_precomputed(self.kernel_):
-            return rows
-        known = rows.as_arrays()
-        return ArrayRows(numbered_rows(self.kernel_, known.X), known.Y, known.weight)
-
-    def _draw(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        kernel: Kernel | None = None,
-    ) -> None:
-        """Resolve the kernel on X and draw its features."""
-        names = getattr(self, "feature_names_in_", None)
-        kernel = self._kernel_or_default if kernel is None else kernel
-        if is_precomputed(kernel) and self.n_components is not None:
+    def _drawn(self, data: FitData, kernel: Kernel) -> FitData:
+        """Resolve a kernel on the rows and draw its features, which are stored."""
+        rows = data.rows
+        is_matrix = is_precomputed(kernel)
+        if is_matrix and self.n_components is not None:
             raise ValueError(
                 "Precomputed() needs an exact model, got n_components="
                 f"{self.n_components}; use n_components=None."
             )
-        self.kernel_ = kernel._resolve(
-            X, sample_weight, stream, names, self.table_encoder_
-        )
-        self._draw_features(X, sample_weight, stream)
-        if not self._chooses_kernel:
-            self._check_features(X, sample_weight, stream)
+        names = getattr(self, "feature_names_in_", None)
+        kernel = kernel._resolve(*data.sample, data.stream, names, self.table_encoder_)
+        if is_matrix:
+            known = rows.as_arrays()
+            rows = ArrayRows(numbered_rows(kernel, known.X), known.Y, known.weight)
+        data = replace(data, rows=rows, kernel=kernel)
+        data = replace(data, plan=self._plan_of(data))
+        forget(self, "coef_", "dual_coef_", "X_fit_")  # of an earlier fit
+        self.kernel_ = kernel
+        self.plan_ = data.plan
+        if self.features == "random" and not self._chooses_kernel:
+            check_features(data)
+        return data
 
-    def _check_features(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
-    ) -> None:
-        """Warn if random features are too few for the kernel on rows like X.
-
-        The errors φ(x)·φ(y) − k(x, y) over pairs of different rows are compared with
-        the standard deviation of k(x, y): where they are larger, features have more
-        noise than information about which rows are alike.
-        """
-        if self.plan_ is None or self.features != "random":
-            return
-        ops = ops_of(X)
-        used = np.arange(X.shape[0])
-        if sample_weight is not None:
-            used = ops.to_host(ops.flatnonzero(sample_weight))
-        row_bytes = X.shape[1] * X.dtype.itemsize
-        most = rows_within(_PAIRED_BYTES, row_bytes, at_least=_FEW_ROWS)
-        size = min(_PAIRED_ROWS, most, len(used) // 2)
-        if size < _FEW_ROWS:
-            return
-        generator = stream.child("feature error").generator()
-        numbers = generator.choice(used, 2 * size, replace=False)
-        rows = ops.take(X, numbers)
-        values = self.kernel_._gram(rows[:size], rows[size:])
-        products = ops.float64_zeros(values.shape, values)
-        for columns in self.plan_.column_blocks(_COLUMNS):
-            Z = ops.as_float64(evaluate(self.plan_, rows, columns))
-            products += Z[:size] @ Z[size:].T
-        error = float(((products - values) ** 2).mean()) ** 0.5
-        mean, spread = float(values.mean()), float(values.std())
-        if error <= max(spread, _ROUNDING * float(abs(values).mean())):
-            return
-        warn(
-            f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but random "
-            f"features with n_components={self.n_components} have an error of "
-            f"{error:.2g}: they hardly distinguish rows. This happens if rows are "
-            "nearly orthogonal (text) or the lengthscale is too short. Use landmarks "
-            "(features='nystrom'), the exact kernel (n_components=None), another "
-            "lengthscale, or more components.",
-            FeatureErrorWarning,
-        )
-
-    def _draw_features(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
-    ) -> None:
-        """Draw the features of the resolved kernel; delete what an earlier fit kept."""
-        forget(self, "coef_", "dual_coef_", "X_fit_")
-        self.plan_ = None
+    def _plan_of(self, data: FitData) -> Plan | None:
+        """Return features of the resolved kernel, None for the exact kernel."""
         if self.n_components is None:
-            return
-        stream = stream.child("features")
+            return None
+        stream = data.stream.child("features")
         if self.features == "nystrom":
-            self.plan_ = landmark_plan(
-                self.kernel_,
-                X,
-                sample_weight,
+            return landmark_plan(
+                data.kernel,
+                *data.sample,
                 check_count("n_components", self.n_components),
                 stream,
-                memory_limit=memory_for(self.memory_limit, X),
+                memory_limit=data.limit,
             )
-        else:
-            self.plan_ = fit_plan(
-                self.kernel_,
-                X,
-                sample_weight,
-                check_components(self.n_components),
-                stream,
-                projection=self.projection,
-                fourier=self.fourier,
-            )
-
-    def _feature_matrix(
-        self,
-        rows: TrainingData,
-        cache_bytes: int,
-        precise: bool = False,
-        constant: bool = False,
-    ) -> FeatureMatrix:
-        """Return the features of the rows, or a factor of the exact Gram matrix.
-
-        With `constant`, a last column of ones.
-        """
-        if self.plan_ is not None:
-            plan = self.plan_.with_constant if constant else self.plan_
-            return FeatureMatrix(rows, plan, cache_bytes, precise)
-        X = rows.as_arrays().X
-        return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
+        return fit_plan(
+            data.kernel,
+            *data.sample,
+            check_components(self.n_components),
+            stream,
+            projection=self.projection,
+            fourier=self.fourier,
+        )
 
     @property
     def _many_targets(self) -> bool:

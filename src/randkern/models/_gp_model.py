@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.kernels.precomputed import is_precomputed
-from randkern.models._feature_model import FeatureModel
+from randkern.models._feature_model import FeatureModel, check_features
 from randkern.models._gp_learning import Stage, maximise
 from randkern.models._gp_likelihood import Basis, Likelihood
 from randkern.models._gp_rows import learning_rows, rows_of_stages
@@ -227,10 +228,11 @@ class GaussianProcess(FeatureModel):
             distinct = distinct_rows(learned_from)
         self._learned_from = (distinct.X, distinct.Y, distinct.weight)
         self._learn(distinct, stream.child("restarts"), report)
+        data = replace(data, kernel=self.kernel_, plan=self.plan_)
         if self.features == "nystrom":
-            self._draw_features(*data.sample, stream)  # for the learned kernel
+            self.plan_ = self._plan_of(data)  # for the learned kernel
         else:
-            self._check_features(*data.sample, stream)
+            check_features(data)
         self._posterior = self._likelihood.posterior(
             Basis(self.kernel_, self.plan_), rows, learned_from, data.limit
         )

@@ -16,12 +16,13 @@ For each column t of targets, with features z_i,
 
 D ≤ P, with equality at the solution: solvers stop by the difference, the duality gap.
 
-**The intercept** makes Σ_i a_i = 0 a constraint, which the method of multipliers meets.
-The features have a last column of ones, whose weight v = Σ_i a_i is penalised like the
-others. For the targets t − b the solution has the intercept b + v, which is the next b,
-and v tends to 0. Whatever a solver finds is made feasible: its variables are moved so
-that their sum is 0, and the best intercept of their weights is a quantile of the
-residuals. The gap is that of these.
+**The intercept** makes Σ_i a_i = 0 a constraint, which the method of multipliers meets:
+for the targets t − b, and with a penalty of σ(Σ_i a_i)²/2, the solution has the
+intercept b + σv, v = Σ_i a_i, which is the next b, and v tends to 0. Coordinate descent
+sets the next b after each pass over the rows, Newton's method (with σ = 1: v is then
+the weight of a last column of ones) after each solution. Whatever a solver finds is
+made feasible: its variables are moved so that their sum is 0, and the best intercept of
+their weights is a quantile of the residuals. The gap is that of these.
 
 **The size of an objective** is ½‖w‖² and the losses of rows, each counted as at most
 `_CAP` times the usual distance of targets: gaps relative to the objective itself leave

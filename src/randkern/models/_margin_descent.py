@@ -31,6 +31,10 @@ from randkern.models.memory import MIN_BLOCK_ROWS, newton_bytes
 # a share of the largest gradient that remains.
 _FIRST_TOLERANCE = 0.05
 _TOLERANCE_SHARE = 0.2
+# The weight of the square of a sum of dual variables, as a share of the square of the
+# longest row, while the intercept moves: a larger one makes all steps shorter, a
+# smaller one lets the sum swing.
+_SPRING = 0.05
 # Number of rows of the first working set.
 _FIRST_ROWS = 8192
 # Largest number of epochs on a working set, and on each part of one, whose solution the
@@ -134,10 +138,8 @@ class _Run:
     def descend(self, tol: float) -> None:
         """Descend along the working rows, and choose the next ones."""
         active = np.flatnonzero(self.solution.gap > tol)
-        alpha, weights, sums = self._descend_along(active)
+        alpha, weights = self._descend_along(active)
         self.solution = after = self.problem.solution(alpha, weights)
-        if self.problem.has_intercept:
-            self.search.step(sums)
         violations = self._violations()[:, after.gap > tol]
         largest = float(violations.max(initial=0.0))
         self.tolerance = min(self.tolerance, _TOLERANCE_SHARE * largest)
@@ -161,27 +163,37 @@ class _Run:
         falling = np.where(alpha > problem.lower, left, 0.0)
         return np.maximum(rising, falling).clip(0.0)
 
-    def _descend_along(self, active: np.ndarray) -> tuple[Any, Any, Any]:
+    def _descend_along(self, active: np.ndarray) -> tuple[Any, Any]:
         """Descend along the working rows, in parts whose features fit in memory.
 
-        Returns dual variables and weights, and the sums (k,) before these are made 0.
+        Returns dual variables, whose sums are 0, and weights.
         """
         problem = self.problem
         features, k = problem.features, len(active)
         cached = features.cached
-        targets = problem.targets[:, active] - self.search.values[active]
+        targets = problem.targets[:, active]
         lower, upper = problem.lower[:, active], problem.upper[:, active]
         alpha = self.solution.alpha.copy()
         out = self.solution.weights[active]
-        # Weights include the contributions of the other rows.
-        weights = out.astype(features.dtype)
+        # Weights include the contributions of the other rows. Intercepts take the place
+        # of the column of ones.
+        used = slice(problem.ones if problem.has_intercept else None)
+        weights = np.array(out[:, used], dtype=features.dtype, order="C")
+        sums = alpha[:, active].sum(axis=0)
+        intercepts = self.search.values[active]
         capacity = len(self.working)
         if cached is None:
             row = features.width * features.dtype.itemsize + 24 * k
             capacity = max(MIN_BLOCK_ROWS, self.cache_bytes // row)
         order = self.generator.permutation(len(self.working))
         n_parts = max(1, -(-len(order) // max(capacity, 1)))
-        sums = np.zeros(problem.targets.shape[1])
+        options: dict[str, Any] = {}
+        if problem.has_intercept:
+            # Parts solve one problem only if it has one intercept.
+            spring = max(problem.longest**2 - 1.0, 0.0) or 1.0
+            spring *= _SPRING if n_parts == 1 else 1.0
+            options = {"intercepts": intercepts, "sums": sums, "spring": spring}
+            options["moves"] = n_parts == 1
         for number, part in enumerate(np.array_split(order, n_parts), start=1):
             rows = np.sort(self.working[part])
             Z = features.take(rows) if cached is None else cached
@@ -197,6 +209,7 @@ class _Run:
                 problem.tube,
                 a,
                 weights,
+                **options,
                 tolerance=self.tolerance,
                 max_epochs=_MAX_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 seed=int(self.generator.integers(2**31)),
@@ -204,10 +217,16 @@ class _Run:
             alpha[np.ix_(rows, active)] = a.T
             if problem.has_intercept and number == n_parts:
                 # By the rows whose features are at hand.
-                sums[active] = alpha[:, active].sum(axis=0)
-                a = balanced(
-                    a.T, lower[rows], upper[rows], problem.tube, sums[active]
-                ).T
+                sums = alpha[:, active].sum(axis=0)  # without errors of updates
+                if n_parts == 1:
+                    values = self.search.values.copy()
+                    values[active] = intercepts
+                    self.search = Intercepts(values)
+                else:
+                    all_sums = np.zeros(problem.targets.shape[1])
+                    all_sums[active] = spring * sums
+                    self.search.step(all_sums)
+                a = balanced(a.T, lower[rows], upper[rows], problem.tube, sums).T
                 alpha[np.ix_(rows, active)] = a.T
             changes = np.zeros((len(Z), k))
             changes[places] = a.T - before
@@ -215,7 +234,7 @@ class _Run:
             del Z  # before the features of the next part are computed
         all_weights = self.solution.weights.copy()
         all_weights[active] = out
-        return alpha, all_weights, sums
+        return alpha, all_weights
 
     def continue_in_float64(self, tol: float) -> bool:
         """Recompute cached float32 features in float64 if the gap is above `tol`.

@@ -10,7 +10,7 @@ from randkern._random import Stream
 from randkern._validation import is_tensor
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import FitData, TrainingData
 from randkern.models._feature_model import FeatureModel
 from randkern.models._libsvm import solve_by_libsvm
 from randkern.models._margin import Margins, Solution, check_kernel_values
@@ -22,6 +22,7 @@ from randkern.models._margin_newton import (
     solve_columns_by_newton,
 )
 from randkern.models.callbacks import FitReport
+from randkern.models.feature_matrix import features_of
 from randkern.models.memory import cache_bytes, newton_bytes, width_of
 
 
@@ -46,6 +47,16 @@ def check_single_target(model: Any, rows: TrainingData) -> None:
         model._n_outputs = None
 
 
+def margin_bytes(data: FitData, by_newton: bool) -> tuple[int, int]:
+    """Return the memory for features, and the rest; raise if it is too little."""
+    n, k = data.rows.n_rows, data.rows.n_targets
+    width = width_of(data.plan, data.rows)
+    held = n * (16 + 72 * k) + width * 16 * k
+    if by_newton:
+        held += newton_bytes(n, width)
+    return cache_bytes(data.plan, data.rows, data.limit, held)
+
+
 class MarginModel(FeatureModel):
     """A model that is fitted by margins."""
 
@@ -55,7 +66,7 @@ class MarginModel(FeatureModel):
 
     def _fit_margins(
         self,
-        rows: Any,
+        data: FitData,
         targets: Any,
         lower: Any,
         upper: Any,
@@ -70,11 +81,11 @@ class MarginModel(FeatureModel):
         The exact kernel with an intercept is for LIBSVM, tensors for Newton's method,
         all else for coordinate descent. Newton's method ends the first for few rows.
         """
-        cache_bytes, spare_bytes = self._cache_bytes(rows, is_tensor(targets))
+        cache_bytes, spare_bytes = margin_bytes(data, is_tensor(targets))
         options: dict[str, Any] = {"tube": tube, "has_intercept": has_intercept}
-        if self.plan_ is None and has_intercept and not is_tensor(targets):
-            X = rows.as_arrays().X
-            gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        if data.plan is None and has_intercept and not is_tensor(targets):
+            X = data.rows.as_arrays().X
+            gram = data.kernel._gram(ops_of(X).as_float64(X), None)
             check_kernel_values(float(gram.diagonal().max()))
             problem = Margins(None, targets, lower, upper, **options)
             solution, self.n_iter_ = solve_by_libsvm(
@@ -85,12 +96,10 @@ class MarginModel(FeatureModel):
             if not is_small or float(solution.gap.max()) > self.tol:
                 return solution
             del gram  # before that of the factor is computed
-            features = self._feature_matrix(rows, cache_bytes, constant=True)
+            features = features_of(data, cache_bytes, constant=True)
             problem = Margins(features, targets, lower, upper, **options)
             return continued_by_newton(problem, solution, min(self.tol, EXACT))
-        features = self._feature_matrix(
-            rows, cache_bytes, is_tensor(targets), has_intercept
-        )
+        features = features_of(data, cache_bytes, is_tensor(targets), has_intercept)
         problem = Margins(features, targets, lower, upper, **options)
         if is_tensor(targets):
             solution, self.n_iter_ = solve_columns_by_newton(problem, self.tol, report)
@@ -105,12 +114,3 @@ class MarginModel(FeatureModel):
                 report=report,
             )
         return solution
-
-    def _cache_bytes(self, rows: Any, by_newton: bool) -> tuple[int, int]:
-        """Return the memory for features, and the rest; raise if it is too little."""
-        n, k = rows.n_rows, rows.n_targets
-        width = width_of(self.plan_, rows)
-        held = n * (16 + 72 * k) + width * 16 * k
-        if by_newton:
-            held += newton_bytes(n, width)
-        return cache_bytes(self.plan_, rows, self._memory_for(rows), held)

@@ -35,7 +35,7 @@ from randkern.models.left_out import (
     merge_copies,
     sample_left_out,
 )
-from randkern.models.memory import check_matrices, matrix_bytes
+from randkern.models.memory import check_matrices, matrix_bytes, memory_for
 from randkern.models.normal_equations import NormalEquations, normal_equations_of
 from randkern.plan import Plan, evaluate
 from randkern.solvers import ITERATIVE, PCG, IterativeSolver, Solution
@@ -226,7 +226,7 @@ class RidgeModel(FeatureModel, ABC):
         return {"dual_coef_": dual, "intercept_": constant, "X_fit_": X}
 
     def _forget(self) -> None:
-        """Delete the attributes of an earlier fit, except for those of `_draw`."""
+        """Delete the attributes of an earlier fit, except for those of `_drawn`."""
         forget(
             self,
             "solution_",
@@ -454,15 +454,21 @@ class KernelRidge(RidgeModel):
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
             self._forget()
-            limit = self._memory_for(rows)
-            self._draw(X, sample_weight, root_stream(self.random_state))
-            within = limit // 2 if solve else limit
-            needed = self._bytes(self.plan_, rows, False)
-            check_matrices(self.plan_, rows, needed, within)
+            data = FitData(
+                rows,
+                targets,
+                (X, sample_weight),
+                limit=memory_for(self.memory_limit, X),
+                stream=root_stream(self.random_state),
+            )
+            data = self._drawn(data, self._kernel_or_default)
+            within = data.limit // 2 if solve else data.limit
+            needed = self._bytes(data.plan, rows, False)
+            check_matrices(data.plan, rows, needed, within)
             self._statistics = NormalEquations.empty(
                 self._plan.n_components, Y.shape[1], like=X
             )
-            data = self._near_zero(FitData(rows, targets, (X, sample_weight)))
+            data = self._near_zero(data)
             rows, self._shift = data.rows, data.shift
         elif any(self._shift):
             rows = rows.rescaled(self._shift, 1.0)

@@ -14,7 +14,7 @@ from randkern._memory import warn_if_not_free
 from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import FitData, TrainingData
 from randkern.kernels import Kernel
 from randkern.models.memory import block_rows_within
 from randkern.plan import Plan, evaluate
@@ -359,3 +359,17 @@ class GramFactor(FeatureArray):
         )
         order = self.pivots.argsort()
         return self.pivots[order], dual[order]
+
+
+def features_of(
+    data: FitData, cache_bytes: int, precise: bool = False, constant: bool = False
+) -> FeatureMatrix:
+    """Return the features of the rows of a fit, or a factor of the exact Gram matrix.
+
+    With `constant`, a last column of ones.
+    """
+    if data.plan is not None:
+        plan = data.plan.with_constant if constant else data.plan
+        return FeatureMatrix(data.rows, plan, cache_bytes, precise)
+    X = data.rows.as_arrays().X
+    return GramFactor(data.kernel, X, *data.rows.targets(), constant=constant)

@@ -350,15 +350,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             if self.likelihood == "student-t"
             else None,
         )
-        limit = self._memory_for(rows)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         rows.survey().check_sizes(MAX_PROCESS_TARGET)
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
-        self._draw(*sample, stream, kernel)
-        rows = self._numbered(rows)
+        data = self._drawn(replace(data, rows=rows), kernel)
         self.intercept_ = 0.0
-        self._likelihood = self._likelihood_of(rows, stream)
-        self._infer(replace(data, rows=rows, limit=limit, stream=stream), report)
+        self._likelihood = self._likelihood_of(data.rows, stream)
+        self._infer(data, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
         self._set_coefficients()

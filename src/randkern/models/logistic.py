@@ -12,12 +12,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._fitting import all_or_nothing, remember
-from randkern._random import Stream, root_stream
+from randkern._random import root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import FitData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._newton import descend
@@ -30,6 +30,7 @@ from randkern.models.feature_matrix import (
     FeatureMatrix,
     GramFactor,
     add_combinations,
+    features_of,
     products,
 )
 from randkern.models.logistic_loss import derivatives, of_label
@@ -226,42 +227,41 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         X, y = split_target(X, y, target)
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream).rows
-        if self._is_by_products(rows):
-            self._fit_by_products(rows.as_arrays(), stream, report)
+        data = self._read(X, y, sample_weight, stream)
+        rows, plan = data.rows, data.plan
+        if self._is_by_products(data):
+            self._fit_by_products(data, report)
             return self
-        limit = self._memory_for(rows)
-        vectors = 8 * _N_VECTORS * rows.n_targets * width_of(self.plan_, rows)
+        vectors = 8 * _N_VECTORS * rows.n_targets * width_of(plan, rows)
         # The factor of the exact Gram matrix has a column of ones in a copy.
-        cache, spare = cache_bytes(self.plan_, rows, limit, vectors, squares=4)
-        features = self._feature_matrix(rows, cache, constant=self.fit_intercept)
+        cache, spare = cache_bytes(plan, rows, data.limit, vectors, squares=4)
+        features = features_of(data, cache, constant=self.fit_intercept)
         loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
-        report.begin(lambda flat: self._fitted(rows, features, flat))
+        report.begin(lambda flat: self._fitted(data, features, flat))
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
         patience = max(D // _COLUMNS_PER_PASS, _MIN_PATIENCE)
         if curvature_bytes(D, row_bytes) > spare:
             patience = 0
         weights = self._minimise(loss, report, patience)
-        remember(self, self._fitted(rows, features, weights))
+        remember(self, self._fitted(data, features, weights))
         report.end()
         return self
 
-    def _is_by_products(self, rows: TrainingData) -> bool:
+    def _is_by_products(self, data: FitData) -> bool:
         """Whether products with the exact kernel of many rows replace its factor."""
-        exact = self.plan_ is None and not self.fit_intercept
-        if not exact or rows.n_rows <= _FACTORISED_ROWS:
+        exact = data.plan is None and not self.fit_intercept
+        if not exact or data.rows.n_rows <= _FACTORISED_ROWS:
             return False
-        return isinstance(rows.as_arrays().X, np.ndarray)
+        return isinstance(data.kept_rows, np.ndarray)
 
-    def _fit_by_products(
-        self, rows: ArrayRows, stream: Stream, report: FitReport
-    ) -> None:
+    def _fit_by_products(self, data: FitData, report: FitReport) -> None:
         """Fit by Newton's method on the weights of rows."""
+        rows = data.rows.as_arrays()
         Y, weight = rows.targets()
         strength = self.C * (np.ones(len(Y)) if weight is None else weight)
-        limit = self._memory_for(rows)
-        dual = DualLogistic.of(self.kernel_, rows.X, Y, limit, stream.child("solver"))
+        order = data.stream.child("solver")
+        dual = DualLogistic.of(data.kernel, rows.X, Y, data.limit, order)
 
         no_intercept = np.zeros(Y.shape[1]) if self._many_targets else 0.0
 
@@ -296,7 +296,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             )
 
     def _fitted(
-        self, rows: TrainingData, features: FeatureMatrix, weights: np.ndarray
+        self, data: FitData, features: FeatureMatrix, weights: np.ndarray
     ) -> dict[str, Any]:
         """Return the fitted attributes for weights of features."""
         weights = weights.reshape(features.n_targets, features.n_components)
@@ -304,13 +304,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         if self.fit_intercept:
             weights, last = weights[:, :-1], weights[:, -1]
             intercept = last if self._many_targets else float(last[0])
-        if self.plan_ is not None:
+        if data.plan is not None:
             coef = self._as_coef(weights.T)
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
         attributes = {
-            "X_fit_": rows.as_arrays().X[numbers],
+            "X_fit_": data.kept_rows[numbers],
             "dual_coef_": self._drop_single_target(dual),
         }
         return attributes | {"intercept_": intercept}

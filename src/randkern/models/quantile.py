@@ -17,7 +17,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval
 from randkern._warnings import warn
 from randkern.data.reading import predicted_rows
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._margin import (
@@ -33,7 +33,12 @@ from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.component_search import finds_components
-from randkern.models.feature_matrix import FeatureMatrix, GramFactor, longest_row
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    features_of,
+    longest_row,
+)
 from randkern.models.memory import cache_bytes, newton_bytes, width_of
 
 # The first weight σ of the method of multipliers, in units of the width of the box: of
@@ -228,9 +233,13 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         report = FitReport(self, X, y, sample_weight)
         report.begin(None)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream).rows
+        data = self._read(X, y, sample_weight, stream)
+        rows = data.rows
         check_single_target(self, rows)
-        features = self._matrix_within_limit(rows)
+        n, width = rows.n_rows, width_of(data.plan, rows)
+        needed = 96 * n + 64 * width + newton_bytes(n, width)
+        cache, _ = cache_bytes(data.plan, rows, data.limit, needed)
+        features = features_of(data, cache, precise=True, constant=True)
         Y, weight = rows.targets()
         set_aside = self._set_aside(weight, stream)
         weight = np.array(weight)
@@ -239,31 +248,23 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         held = rows.take(set_aside) if self.conformal else None
         # From here on, the columns are those of predictions.
         self._n_outputs = len(self.quantiles_) if np.ndim(self.quantiles) else None
-        self._store(features, rows, weights)
+        self._store(features, data, weights)
         shifts = 0.0 if held is None else self._shifts(held, intercept)
         self.intercept_ = self._drop_single_target((intercept + shifts)[None])[0]
         report.end()
         return self
 
     def _store(
-        self, features: FeatureMatrix, rows: TrainingData, weights: np.ndarray
+        self, features: FeatureMatrix, data: FitData, weights: np.ndarray
     ) -> None:
         """Set the weights of features, or of the rows of the exact kernel."""
         if isinstance(features, GramFactor):
-            assert isinstance(rows, ArrayRows)
             numbers, dual = features.rows_of(weights)
-            self.X_fit_ = rows.X[numbers]
+            self.X_fit_ = data.kept_rows[numbers]
             self.dual_coef_ = self._drop_single_target(dual)
         else:
             coef = weights[:, : features.n_components - 1]
             self.coef_ = self._as_coef(coef.T)
-
-    def _matrix_within_limit(self, rows: TrainingData) -> FeatureMatrix:
-        """Return the features with a column of ones; raise if memory is short."""
-        n, width = rows.n_rows, width_of(self.plan_, rows)
-        held = 96 * n + 64 * width + newton_bytes(n, width)
-        cache, _ = cache_bytes(self.plan_, rows, self._memory_for(rows), held)
-        return self._feature_matrix(rows, cache, precise=True, constant=True)
 
     def _set_aside(self, weight: np.ndarray, stream: Stream) -> np.ndarray:
         """Return the numbers of the rows for conformal shifts, in ascending order."""

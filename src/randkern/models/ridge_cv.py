@@ -26,6 +26,7 @@ from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory
 from randkern.data.training_data import ArrayRows, FitData
 from randkern.kernels import Gaussian, Kernel
+from randkern.models._feature_model import check_features
 from randkern.models._ridge import Fitted, RidgeModel, fit_equations, fit_gram
 from randkern.models.alpha_search import (
     DualSearch,
@@ -159,7 +160,7 @@ class _ChoosesAlpha(RidgeModel):
 
         def search_with(lengthscale: float | None) -> Any:
             if lengthscale is not None:
-                self._draw(X, weight, data.stream, Gaussian(lengthscale))
+                self._drawn(data, Gaussian(lengthscale))
             return self._search(used.rows.as_arrays(), alphas, data.limit)
 
         lengthscales = self._lengthscales()
@@ -172,8 +173,9 @@ class _ChoosesAlpha(RidgeModel):
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
-        self._check_features(X, weight, data.stream)
         used = replace(used, kernel=self.kernel_, plan=self.plan_)
+        if self.features == "random":
+            check_features(used)
         chosen = np.full(rows.n_targets, self.alpha_)
         if isinstance(search, PrimalSearch):
             probed = ProbedRows.of(

@@ -16,14 +16,16 @@ from randkern._sklearn import Interval, Options, StrOptions, safe_indexing
 from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data.columns import split_target
+from randkern.data.training_data import FitData
 from randkern.kernels import Kernel
 from randkern.models._hard_margin import separate
 from randkern.models._margin import Solution, bounds_of_signs
-from randkern.models._margin_model import MarginModel
+from randkern.models._margin_model import MarginModel, margin_bytes
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.component_search import finds_components
+from randkern.models.feature_matrix import features_of
 
 _FOLDS = 5
 
@@ -227,29 +229,29 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
         report = FitReport(self, X, y, sample_weight)
         forget(self, "temperature_")
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream).rows
+        data = self._read(X, y, sample_weight, stream)
         report.begin(
-            lambda margins: self._fitted_attributes(rows, margins) if margins else {}
+            lambda margins: self._fitted_attributes(data, margins) if margins else {}
         )
-        margins = self._solve(rows, stream.child("solver"), report)
-        remember(self, self._fitted_attributes(rows, margins))
+        margins = self._solve(data, stream.child("solver"), report)
+        remember(self, self._fitted_attributes(data, margins))
         if self.probability:
             self.temperature_ = self._held_out_temperature(
-                X, y, sample_weight, rows, report
+                X, y, sample_weight, data, report
             )
         report.end()
         return self
 
-    def _solve(self, rows: Any, order: Stream, report: FitReport) -> Solution:
+    def _solve(self, data: FitData, order: Stream, report: FitReport) -> Solution:
         """Return the margins of a fit; what it caches is released."""
         if math.isfinite(self.C):
-            self._cache_bytes(rows, False)  # raises before targets are gathered
-        signs, weight = rows.targets()
+            margin_bytes(data, False)  # raises before targets are gathered
+        signs, weight = data.rows.targets()
         if math.isinf(self.C):
-            return self._fit_hard(rows, signs, weight, order, report)
+            return self._fit_hard(data, signs, weight, order, report)
         lower, upper = bounds_of_signs(signs, self.C * weight)
         return self._fit_margins(
-            rows,
+            data,
             signs,
             lower,
             upper,
@@ -271,17 +273,18 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
         )
 
     def _held_out_temperature(
-        self, X: Any, y: Any, sample_weight: Any, rows: Any, report: FitReport
+        self, X: Any, y: Any, sample_weight: Any, data: FitData, report: FitReport
     ) -> float:
         """Return the temperature of decision values for held-out folds."""
         from sklearn.model_selection import StratifiedKFold
 
-        if not rows.in_memory or is_tensor(rows.Y):
+        if not data.rows.in_memory or is_tensor(data.rows.like):
             raise ValueError(
                 "probability=True fits folds of the rows and needs arrays in memory, "
                 f"got {type(X).__name__}; set probability=False, or use "
                 "randkern.KernelLogistic."
             )
+        rows = data.rows.as_arrays()
         least = int((rows.Y > 0).sum(axis=0).min())
         if rows.n_targets == 1:
             least = min(least, rows.n_rows - least)
@@ -291,8 +294,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
                 "with 1 row; use probability=False, or more rows."
             )
         # Beside what this fit keeps, and a copy of the rows of a fold.
-        resident = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
-        limit = max(1, self._memory_for(rows) - resident)
+        resident = rows.n_bytes + (data.plan.stored_bytes(8) if data.plan else 0)
+        limit = max(1, data.limit - resident)
         fold = clone(self).set_params(probability=False, memory_limit=limit)
         forget(fold, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
@@ -309,11 +312,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
         return temperature_of(decisions, rows.Y > 0, rows.weight)
 
     def _fit_hard(
-        self, rows: Any, signs: Any, weight: Any, stream: Stream, report: FitReport
+        self, data: FitData, signs: Any, weight: Any, stream: Stream, report: FitReport
     ) -> Solution:
         """Separate each class from the rest."""
-        cache_bytes, _ = self._cache_bytes(rows, by_newton=False)
-        features = self._feature_matrix(rows, cache_bytes, precise=True)
+        cache_bytes, _ = margin_bytes(data, by_newton=False)
+        features = features_of(data, cache_bytes, precise=True)
         ops = ops_of(signs)
         solutions = []
         columns = ops.to_host(signs).T
@@ -332,7 +335,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
         gaps = ops.float64_like(np.array(gaps), signs)
         return Solution(signed, weights, 0.0 * squares, squares, gaps)
 
-    def _fitted_attributes(self, rows: Any, margins: Solution) -> dict[str, Any]:
+    def _fitted_attributes(self, data: FitData, margins: Solution) -> dict[str, Any]:
         """Return the fitted attributes for weights and dual variables."""
         signed = margins.alpha
         ops = ops_of(signed)
@@ -351,8 +354,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, MarginModel):
             "support_": support,
             "support_coef_": self._drop_single_target(signed[support]),
         }
-        if self.plan_ is not None:
-            coef = self._as_coef(margins.weights[:, : self.plan_.n_components].T)
+        if data.plan is not None:
+            coef = self._as_coef(margins.weights[:, : data.plan.n_components].T)
             return fitted | {"coef_": coef}
-        exact = {"X_fit_": rows.X[support], "dual_coef_": fitted["support_coef_"]}
-        return fitted | exact
+        X = data.kept_rows[support]
+        return fitted | {"X_fit_": X, "dual_coef_": fitted["support_coef_"]}

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from randkern._fitting import all_or_nothing, remember
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval
-from randkern.data.training_data import TrainingData
+from randkern.data.training_data import FitData
 from randkern.kernels import Kernel
 from randkern.models._margin import Solution, check_costs, weighted_quantile
 from randkern.models._margin_model import MarginModel, check_single_target
@@ -164,14 +164,14 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
         stream = root_stream(self.random_state)
-        rows = self._read(X, y, sample_weight, stream).rows
-        check_single_target(self, rows)
-        self._solve(rows, stream.child("solver"), report)
+        data = self._read(X, y, sample_weight, stream)
+        check_single_target(self, data.rows)
+        self._solve(data, stream.child("solver"), report)
         report.end()
         return self
 
-    def _solve(self, rows: TrainingData, stream: Stream, report: FitReport) -> None:
-        Y, weight = rows.targets()
+    def _solve(self, data: FitData, stream: Stream, report: FitReport) -> None:
+        Y, weight = data.rows.targets()
         costs = self.C * weight
         check_costs(costs, "C · sample_weight", "lower C")
         # In units of the targets, as solvers have absolute tolerances, too.
@@ -185,11 +185,11 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
         upper = costs[:, None] / unit
         report.begin(
             lambda margins: (
-                self._fitted_attributes(rows, margins, unit, center) if margins else {}
+                self._fitted_attributes(data, margins, unit, center) if margins else {}
             )
         )
         margins = self._fit_margins(
-            rows,
+            data,
             (Y - center) / unit,
             -upper,
             upper,
@@ -197,23 +197,22 @@ class KernelSVR(RealTargets, RegressorMixin, MarginModel):
             report,
             tube=self.epsilon / unit,
         )
-        remember(self, self._fitted_attributes(rows, margins, unit, center))
+        remember(self, self._fitted_attributes(data, margins, unit, center))
 
     def _fitted_attributes(
-        self, rows: TrainingData, margins: Solution, unit: float, center: float
+        self, data: FitData, margins: Solution, unit: float, center: float
     ) -> dict[str, Any]:
         """Return the fitted attributes for targets less `center` in a unit."""
         fitted: dict[str, Any] = {
             "intercept_": center + unit * float(margins.intercept[0]),
             "duality_gap_": float(margins.gap[0]),
         }
-        if self.plan_ is not None:
-            coef = unit * margins.weights[0, : self.plan_.n_components]
+        if data.plan is not None:
+            coef = unit * margins.weights[0, : data.plan.n_components]
             return fitted | {"coef_": coef}
         support = np.flatnonzero(margins.alpha[:, 0])
         dual = unit * margins.alpha[support, 0]
-        X = rows.as_arrays().X
-        return fitted | {"X_fit_": X[support], "dual_coef_": dual}
+        return fitted | {"X_fit_": data.kept_rows[support], "dual_coef_": dual}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

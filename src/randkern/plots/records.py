@@ -84,7 +84,7 @@ def plot_compare(
         grey = {"color": "0.6", "lw": 1.0, "zorder": 0}
         axes.axhline(baseline[score], label="linear model", **grey)
     ticks = _spaced_ticks(sizes)
-    axes.set(xscale="log", xlabel="number of random features D", ylabel=metric)
+    axes.set(xscale="log", xlabel="number of features D", ylabel=metric)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.set_xticks([], minor=True)
     if sizes:
