@@ -92,7 +92,7 @@ MODELS = {
         ),
         "value",
         weighted=False,  # a fold has no weight
-        copies=2 * N,
+        copies=4 * N,  # scores of splits
         **EXACT,
     ),
     "ridge CV, exact": Model(
