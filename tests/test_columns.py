@@ -141,6 +141,20 @@ def test_labels_that_cannot_be_compared(model, labels, message):
         model.fit(X, y)
 
 
+@pytest.mark.parametrize("dtype", ["object", "str", "string"])
+def test_columns_without_a_value_are_ignored(dtype):
+    table = pd.DataFrame({"a": X[:, 0], "e": pd.Series([None] * N, dtype=dtype)})
+    encoder = rk.TabularEncoder().fit(table)
+    assert encoder.transform(table).shape == (N, 1)
+    assert encoder.transform(table.assign(e=np.nan)).shape == (N, 1)
+
+
+def test_null_columns_of_polars_are_ignored():
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"a": X[:, 0], "e": [None] * N})
+    assert rk.TabularEncoder().fit_transform(table).shape == (N, 1)
+
+
 def test_booleans_and_empty_columns_of_objects_are_numbers():
     flags = np.array([True, None, False, True] * (N // 4), dtype=object)
     table = pd.DataFrame({"a": X[:, 0], "flag": flags, "empty": [None] * N})

@@ -107,7 +107,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True)
 class Reading:
-    """A column of texts as numbers, days or categories.
+    """A column as it was read: its values, their kind, and the unit of numbers.
 
     `odd` are the texts that are read as missing, and `n_odd` the rows that hold them.
     """
@@ -164,7 +164,7 @@ def _typed(column: Any) -> Any:
     if name.startswith("period"):
         return column.dt.to_timestamp()
     if name.startswith("str") and not column.notna().any():
-        return column.astype(object).astype(float)
+        return pd.Series(np.nan, index=column.index, name=column.name)
     if name != "object" and not name.startswith(
         ("timestamp", "date32", "date64", "time32", "time64")
     ):
