@@ -72,6 +72,13 @@ def test_a_row_does_not_see_its_own_target():
     )
 
 
+def test_the_only_column_of_a_table_has_scores():
+    """Its equal rows are no copies: they have different targets."""
+    X, y = table_of(1200, 30)
+    scores = CategoryScores(["c0"]).fit_transform(X[["c0"]], y)["c0 score"]
+    assert np.corrcoef(scores, y)[0, 1] > 0.8
+
+
 def test_rare_and_unknown_levels_have_no_effect():
     table = pd.DataFrame({"c": ["a"] * 6 + ["b"] * 6 + ["once"] + [None] * 3})
     y = np.arange(16.0)

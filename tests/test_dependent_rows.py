@@ -224,7 +224,8 @@ def test_a_series_is_predicted_forward():
         errors.append(model.leaderboard_["error"].iloc[0])
     # At random, errors are .1 and intervals cover a seventh of what comes.
     assert np.mean(errors) > 0.4
-    assert np.mean(covered) > 0.6, covered
+    # Of six walks, the mean share has a deviation of .05.
+    assert np.mean(covered) > 0.8, covered
 
 
 @pytest.mark.nightly

@@ -17,7 +17,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -30,8 +29,6 @@ from randkern.tabular import (
     encoder,
     estimators,
     exact_ridge,
-    intervals,
-    logistic,
     many_rows,
     model,
     search,
@@ -156,26 +153,6 @@ def test_slopes_of_l1_distances_are_those_of_the_kernel():
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("k", [2, 3])
-def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
-    X, Y = rows_and_targets(60, k)
-    noisy = Y + 0.5 * RNG.normal(size=Y.shape)
-    labels, weight = noisy.argmax(axis=1), RNG.uniform(0.5, 2, 60)
-    kernel, C = rk.Matern(1.5, 2.0), 3.0
-    gram = np.array(logistic.with_constant(kernel)(X, X))
-    P = logistic.left_out(kernel, C, X, gram, labels, weight)
-    expected = np.empty_like(P)
-    for i in range(60):
-        others = np.arange(60) != i
-        fit = logistic.logistic(kernel, C, 0)
-        fit.fit(X[others], labels[others], weight[others])
-        expected[i] = fit.predict_proba(X[[i]])[0]
-    # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
-    at_all = fit.fit(X, labels, weight).predict_proba(X)
-    assert np.abs(P - expected).mean() < 0.1 * np.abs(at_all - expected).mean()
-    assert np.abs(P - expected).max() < 0.05
-
-
 def test_residuals_are_those_of_fits_without_a_row():
     X, Y = rows_and_targets(25, 2)
     weight = RNG.uniform(0.5, 2, len(X))
@@ -189,31 +166,11 @@ def test_residuals_are_those_of_fits_without_a_row():
         )
 
 
-@pytest.mark.parametrize("k", [1, 2])
-def test_folds_are_fits_without_their_rows(k):
-    X, Y = rows_and_targets(50, k)
-    weight = RNG.uniform(0.5, 2, 50)
-    kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
-    fit = fit_ridge(kernel, 0.1, rows_module.Table(X, Y, weight), order)
-    whole = krr(kernel, 0.1).fit(X, Y, weight)
-    assert np.allclose(fit.predict(X), whole.predict(X))
-    X, Y, weight, codes = X[order], Y[order], weight[order], np.arange(50) % 20
-    for fold in range(20):
-        rest = codes != fold
-        without = krr(kernel, 0.1).fit(X[rest], Y[rest], weight[rest])
-        found = fit.predict_folds(X)[:, fold]
-        np.testing.assert_allclose(found, without.predict(X), rtol=1e-6, atol=1e-8)
-        held = Y[~rest] - without.predict(X[~rest])
-        np.testing.assert_allclose(fit.residuals[~rest], held, rtol=1e-6, atol=1e-8)
-
-
 def test_a_matrix_that_is_not_positive_has_no_inverse():
     assert inverse(-np.eye(3), 0.1) is None
 
 
-@pytest.mark.parametrize("most_folded", [20, 100])
-def test_singular_matrices_are_solved(monkeypatch, most_folded):
-    monkeypatch.setattr(exact_ridge, "MAX_FOLDED", most_folded)
+def test_singular_matrices_are_solved(monkeypatch):
     monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
     table = rows_module.Table(X, X[:, :1], np.ones(60))
@@ -545,43 +502,17 @@ def test_probabilities_are_calibrated(monkeypatch):
 
 
 @pytest.mark.slow
-def test_intervals_are_those_of_cv_plus(monkeypatch):
-    """Of all fits without a fold, by hand, as in Barber et al. 2021."""
-    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.25)
+def test_intervals_are_infinite_where_no_residual_is_large_enough():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=200)
-    new = rng.normal(size=(40, 3))
     fit = regressor().fit(X, y)
-    order = root_stream(0).child("searched").generator().permutation(200)
-    X, y = X[order], y[order]
-    values = np.zeros((40, 200))
-    sizes = np.zeros(200)
-    for member in fit.model_.members:
-        U, V = (member.encoder.transform(rows) for rows in (X, new))
-        for fold in range(20):
-            held = fit._intervals.folds == fold
-            without = krr(member.kernel, member.fit.alpha).fit(U[~held], y[~held])
-            share = member.weight
-            sizes[held] += share * (y[held] - without.predict(U[held]))
-            values[:, held] += share * without.predict(V)[:, None]
-    sizes = abs(sizes) * 1.25
-    widths = fit._intervals.widths_at(
-        fit.model_.members[0].rows_of(new), fit.predict(new)[:, None]
-    )
-    assert fit._intervals.spread.dual is None  # all have the same noise
-    width = sizes / sizes.mean() * widths
-    for coverage in (0.9, 0.5):
-        rank = int(np.ceil(coverage * 201))
-        low = np.sort(values - width, axis=1)[:, 200 - rank]
-        high = np.sort(values + width, axis=1)[:, rank - 1]
-        found = fit.predict_interval(new, coverage)
-        np.testing.assert_allclose(
-            found, np.stack([low, high], 1), rtol=1e-4, atol=1e-4
-        )
-    assert not np.isfinite(fit.predict_interval(new, 0.999)).any()
+    ends = fit.predict_interval(X[:40], 0.9)
+    np.testing.assert_allclose(ends.mean(axis=1), fit.predict(X[:40]), rtol=1e-6)
+    assert (np.diff(fit.predict_interval(X[:40], 0.5)) < np.diff(ends)).all()
+    assert not np.isfinite(fit.predict_interval(X[:40], 0.999)).any()
     with pytest.raises(ValueError, match=r"coverage must be .* got 90"):
-        fit.predict_interval(new, 90)
+        fit.predict_interval(X[:40], 90)
 
 
 @pytest.mark.slow
@@ -598,7 +529,6 @@ def test_intervals_cover():
 @pytest.mark.slow
 def test_intervals_of_many_rows_cover(monkeypatch):
     """As above, with residuals of 250 rows left out of 700 one at a time."""
-    monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 100)
     monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 250)
     rng = np.random.default_rng(4)
     X = rng.uniform(-2, 2, size=(1600, 2))
@@ -779,7 +709,7 @@ def test_blended_probabilities_have_the_least_log_loss():
     labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
     logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
     parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
-    weights, _ = classification.blend_probabilities(parts[:2], labels, weight, 3)
+    weights = classification.blend_probabilities(parts[:2], labels, weight, 3)
 
     def loss(share):
         P = share * parts[0] + (1 - share) * parts[1]
@@ -787,7 +717,7 @@ def test_blended_probabilities_have_the_least_log_loss():
 
     best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
     assert weights == pytest.approx([best, 1 - best], abs=1e-3)
-    weights, _ = classification.blend_probabilities(parts, labels, weight, 3)
+    weights = classification.blend_probabilities(parts, labels, weight, 3)
     assert (weights > 0).sum() == 3
     assert weights.sum() == pytest.approx(1)
 
@@ -1052,33 +982,6 @@ def test_logarithms_of_probabilities(fitted_classifier):
     P = fitted_classifier.predict_proba(TABLE)
     found = fitted_classifier.predict_log_proba(TABLE)
     np.testing.assert_allclose(found, np.log(P), rtol=1e-9)
-
-
-def test_intervals_are_those_of_mapie(monkeypatch):
-    """CV+ of one kernel, with nothing added for its choice."""
-    regression = pytest.importorskip("mapie.regression")
-    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
-    monkeypatch.setattr(intervals, "SIZE_PENALTIES", ())  # equal widths
-    monkeypatch.setattr(intervals, "novelty", lambda k, a, X, *_: np.ones(len(X)))
-    monkeypatch.setattr(estimators, "MAX_MEMBERS", 1)
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(220, 3))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=220)
-    fit = regressor().fit(X[:180], y[:180])
-    (member,) = fit.model_.members
-    order = root_stream(0).child("searched").generator().permutation(180)
-    X[:180], y[:180] = X[order], y[order]
-    U, V = (member.encoder.transform(rows) for rows in (X[:180], X[180:]))
-    peer = regression.CrossConformalRegressor(
-        krr(member.kernel, member.fit.alpha),
-        confidence_level=0.9,
-        method="plus",
-        cv=PredefinedSplit(fit._intervals.folds),
-    )
-    peer.fit_conformalize(U, y[:180])
-    _, expected = peer.predict_interval(V)
-    found = fit.predict_interval(X[180:])
-    np.testing.assert_allclose(found, expected[:, :, 0], rtol=1e-4, atol=1e-4)
 
 
 def test_other_objects_are_refused_as_tables():

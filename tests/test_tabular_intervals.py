@@ -56,7 +56,6 @@ def test_dear_things_are_covered_as_well():
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
     """The noise depends on a column, of which predictions tell nothing."""
     if many:
-        monkeypatch.setattr(exact_ridge, "MAX_FOLDED", 100)
         monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 300)
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(1600, 2))
@@ -145,6 +144,7 @@ def test_targets_without_noise_have_narrow_intervals():
     residuals[:, 1] = 0.0
     found = Intervals.of(
         rows,
+        np.arange(80),
         rows,
         residuals,
         np.ones(80),
@@ -199,7 +199,8 @@ def test_intervals_cover_rows_of_new_groups():
         residuals = effects[groups] + 0.3 * rng.normal(size=len(groups))
         rows = rng.normal(size=(n_groups, 2))[groups]
         intervals = Intervals.of(
-            *(rows, np.zeros((len(rows), 1)), residuals[:, None]),
+            *(rows, np.arange(len(rows))),
+            *(np.zeros((len(rows), 1)), residuals[:, None]),
             *(np.ones(len(rows)), Folds(groups, groups=groups)),
             kernel=rk.Gaussian(1.0),
             alpha=1.0,

@@ -6,11 +6,12 @@ import scipy.stats
 
 import randkern as rk
 from randkern._random import root_stream
-from randkern.tabular import classifier, estimators, refits
+from randkern.tabular import estimators
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import Evidence, log_loss, log_squares
+from randkern.tabular.out_of_fold import evaluated
 from randkern.tabular.presets import Deadline, plan_of
 from randkern.tabular.rows import Table
 from randkern_lab.benchmarks.families import draw_table
@@ -59,11 +60,13 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     codes = np.repeat(np.arange(12), 5)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
     trials = known.search(root_stream(0), lambda _: False).refined
-    found = refits.refits_of(trials[:2], known)
+    result = evaluated(trials[:2], known, 2)
+    found = result.kernels
+    assert result.learned_again
     assert found == sorted(found, key=lambda refit: refit.loss)
     targets = Y[known.searched]
     for refit in found:
-        splits = list(refit.folds.splits())
+        splits = list(result.folds.splits())
         assert len(splits) == len(refit.without) == 5
         for trial, (rest, rows) in zip(refit.without, splits, strict=True):
             if groups:
@@ -82,9 +85,9 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
 def test_periods_of_time_are_not_refitted():
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(60, 4)), rng.normal(size=(60, 1))
-    assert refits.is_refitted(learning_of(X, Y))
+    assert learning_of(X, Y).n_again > 0
     periods = Folds(np.arange(60) // 10, is_forward=True)
-    assert not refits.is_refitted(learning_of(X, Y, folds=periods))
+    assert learning_of(X, Y, folds=periods).n_again == 0
 
 
 @pytest.mark.nightly
@@ -94,7 +97,7 @@ def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeyp
     losses = []
     for refitted in (True, False):
         if not refitted:
-            monkeypatch.setattr(classifier, "is_refitted", lambda _: False)
+            monkeypatch.setattr(Learning, "n_again", 0)
         fit = rk.TabularClassifier(20, random_state=0).fit(X[~test], y[~test])
         P = fit.predict_proba(X[test])
         losses.append(-np.log(P[np.arange(len(P)), y[test]]).mean())
@@ -123,23 +126,24 @@ def test_blends_are_those_of_kernels_learned_again(monkeypatch):
     """Their residuals set the weights of kinds, and the widths of intervals."""
     seen = []
 
-    def refits_of(*args):
-        seen.extend(refits.refits_of(*args))
-        return seen
+    def spied_evaluated(*args):
+        seen.append(evaluated(*args))
+        return seen[0]
 
     residuals, of = [], Intervals.of
 
     def spied(*args, **options):
-        residuals.append(args[2])
+        residuals.append(args[3])
         return of(*args, **options)
 
-    monkeypatch.setattr(estimators, "refits_of", refits_of)
+    monkeypatch.setattr(estimators, "evaluated", spied_evaluated)
     monkeypatch.setattr(Intervals, "of", spied)
     rng = np.random.default_rng(6)
     X = rng.normal(size=(80, 5))
     y = 3 + 2 * (X[:, 0] > 0) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=80)
     fit = rk.TabularRegressor(15, random_state=0).fit(X, y)
-    members = {id(refit.trial.kernel): refit for refit in seen}
+    assert seen[0].learned_again
+    members = {id(refit.trial.kernel): refit for refit in seen[0].kernels}
     blended = sum(
         member.weight * members[id(member.kernel)].residuals
         for member in fit.model_.members

@@ -29,7 +29,7 @@ LABELS = {
 }
 PERCENT = ("test_error",)  # shown times 100
 _MANY_TICKS = 7
-_MANY_DECADES = 4  # of a y axis, from which only powers of ten have ticks
+_MANY_DECADES = 4  # of an axis, beyond which only powers of ten have ticks
 # Of a column of a legend.
 _LEGEND_INCHES = 2.2
 
@@ -189,7 +189,7 @@ def add_legend(figure: Figure, where: str = "below") -> None:
 
 def plain_number(value: float) -> str:
     """Return a number of an axis, without an exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]:
@@ -222,7 +222,8 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at ticks.
 
     Those of an x axis are labelled where the labels fit. The default are 1, 2 and 5
-    times powers of ten, on a long y axis only the powers, on a short one round numbers.
+    times powers of ten; only the powers on a long axis, round numbers on a short y
+    axis.
     """
     from matplotlib.ticker import (
         FixedLocator,
@@ -244,7 +245,7 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
         width = axes.figure.get_figwidth() / columns - label_inches
         major = FixedLocator(shown_ticks(ticks, decades / width))
         minor = FixedLocator(ticks)
-    elif not ticks and which == "y" and decades > _MANY_DECADES:
+    elif not ticks and decades > _MANY_DECADES:
         major = LogLocator()
     elif not ticks and which == "y" and decades < 1:
         major = MaxNLocator(6, steps=[1, 2, 5, 10])

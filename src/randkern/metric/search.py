@@ -7,7 +7,7 @@ gradients, and repeats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from randkern.metric.ridge import (
     mean_products,
     squared_sizes,
 )
+from randkern.models.grid_descent import descended
 
 ALPHAS = 10.0 ** np.arange(-8, 4)
 _FIRST_ALPHA = 5
@@ -76,7 +77,7 @@ class _Trial:
     power: float = 1.0
 
     @property
-    def error(self) -> float:
+    def loss(self) -> float:
         return float(self.losses.mean())
 
 
@@ -98,22 +99,6 @@ def _root(G: np.ndarray, power: float) -> np.ndarray:
     values, vectors = np.linalg.eigh(G)
     values = (values / (values[-1] or 1.0)).clip(min=0.0) ** power
     return (vectors * np.sqrt(values + _FLOOR)) @ vectors.T
-
-
-def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
-    """Return a local minimum of trials over the positions of a grid, from `start`."""
-    best = trial(start)
-    for step in (-1, 1):
-        at = start
-        while 0 <= at + step < n:
-            at += step
-            other = trial(at)
-            if not other.error < best.error:
-                break
-            best = other
-        if at != start + step:  # the loss decreased in this direction
-            break
-    return best
 
 
 def _gain(losses: np.ndarray, others: np.ndarray) -> float:
@@ -188,7 +173,7 @@ class Search:
             return _Trial(fits, np.concatenate(losses), spread, alpha)
 
         n_alphas = len(ALPHAS) if self.alpha is None else 1
-        return _descend(at, alpha if self.alpha is None else 0, n_alphas)
+        return descended(at, alpha if self.alpha is None else 0, n_alphas)
 
     def penalty(self, alpha: int) -> float:
         return float(ALPHAS[alpha]) if self.alpha is None else self.alpha
@@ -197,7 +182,7 @@ class Search:
         """Fit with the identity, at the best of several lengthscales."""
         ones = [self.standardised.root for _ in self.splits]
         trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
-        return min(trials, key=lambda trial: trial.error)
+        return min(trials, key=lambda trial: trial.loss)
 
     def gradients(self, ridge: GradientRidge, weights: Array, full: bool) -> np.ndarray:
         """Return G of a fit in the standardised columns, or its diagonal."""
@@ -222,7 +207,7 @@ class Search:
             outer = [self.gradients(*fit, full) for fit in source.fits]
             for power in (0.5, 1.0, 2.0):
                 result = self.trial([_root(G, power) for G in outer], spread, alpha)
-                if best is None or result.error < best.error:
+                if best is None or result.loss < best.loss:
                     best = replace(result, source=number, power=power)
 
         def at(spread: int) -> _Trial:
@@ -232,7 +217,7 @@ class Search:
             result = self.trial(roots, spread, best.alpha)
             return replace(result, source=best.source, power=best.power)
 
-        return _descend(at, best.spread, len(_SPREADS))
+        return descended(at, best.spread, len(_SPREADS))
 
     @property
     def of_squares(self) -> Search:
@@ -286,11 +271,11 @@ class Search:
         n_first = min(2, n_iterations) if len(paths) > 1 else n_iterations
         for full, path in paths.items():
             self.advance(path, squares, full, n_first)
-        full = min(paths, key=lambda full: min(trial.error for trial in paths[full]))
+        full = min(paths, key=lambda full: min(trial.loss for trial in paths[full]))
         path = paths[full]
         self.advance(path, squares, full, n_iterations - n_first)
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
-        history = [trial.error / float(constant.mean()) for trial in path]
+        history = [trial.loss / float(constant.mean()) for trial in path]
         n_steps_taken = int(np.argmin(history))
         # Less than a standard error better than standardised columns is no gain.
         if _gain(path[n_steps_taken].losses, path[0].losses) < 1:
@@ -303,7 +288,7 @@ class Search:
     ) -> None:
         """Append steps to a path until they no longer help."""
         for _ in range(n_steps):
-            best = min(range(len(path)), key=lambda at: path[at].error)
+            best = min(range(len(path)), key=lambda at: path[at].loss)
             if len(path) - 1 - best >= 2:  # two steps without a gain
                 return
             sources = [path[-1]]

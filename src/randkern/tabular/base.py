@@ -18,7 +18,7 @@ from randkern._validation import (
     check_has_targets,
     check_not_masked,
     check_targets,
-    read_weights,
+    check_weights,
 )
 from randkern._warnings import ignoring, warn
 from randkern.data.sharded import is_dask
@@ -31,7 +31,13 @@ from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.presets import EFFECT_ROWS, Deadline, Plan, plan_of
+from randkern.tabular.presets import (
+    EFFECT_ROWS,
+    INDICATORS_PER_NUMBER,
+    Deadline,
+    Plan,
+    plan_of,
+)
 from randkern.tabular.rows import Rows, are_equal
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.trials import Trial
@@ -86,7 +92,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         check_consistent_length(X, y)
         if not (n := num_samples(X)):
             raise ValueError("X has 0 rows, expected at least 2 to learn from.")
-        weight = read_weights(sample_weight, np.empty((n, 1)))
+        weight = check_weights(sample_weight, np.empty((n, 1)), bounded=False)
         if weight is None:
             weight = np.ones(n)
         else:
@@ -119,8 +125,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(rows.X, sample_weight=rows.weight)
         rows = rows.merged(encoder)
-        d = len(encoder.columns_)
-        return rows, plan_of(len(rows), d, n_classes, float(self.time_limit))
+        n_numbers = len(encoder._varying)
+        d = n_numbers + (len(encoder.columns_) - n_numbers) // INDICATORS_PER_NUMBER
+        return rows, plan_of(len(rows), max(d, 1), n_classes, float(self.time_limit))
 
     def _search(
         self, learning: Learning, stream: Stream, report: FitReport

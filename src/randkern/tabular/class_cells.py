@@ -20,9 +20,10 @@ from randkern._random import Stream
 from randkern.kernels import Kernel
 from randkern.models import LocalClassifier
 from randkern.models.dual_logistic import DualLogistic, DualWeights
+from randkern.models.grid_descent import descended
 from randkern.tabular.combine import mean_log_loss
 from randkern.tabular.folds import divided
-from randkern.tabular.learning import COMPARISON, Learning, descended
+from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.logistic import (
     MAX_ITER,
@@ -161,12 +162,12 @@ def n_held_of(n: int) -> int:
 
 def chosen_in_cells(
     trials: Sequence[Trial], learning: Learning, seed: int
-) -> tuple[Part, np.ndarray, np.ndarray]:
+) -> tuple[Part, Table]:
     """Return the kernel and the penalty of smallest log loss.
 
     The kernel is the first of the trials, or is learned further: in cells, or, if rows
     depend on each other, adapted to more rows. The part has the probabilities of rows
-    by fits that do not know them, whose labels and weights are returned with it.
+    by fits that do not know them, which are returned with it.
     """
     table, plan = learning.table, learning.plan
     if table.folds is None:
@@ -197,7 +198,8 @@ def chosen_in_cells(
         ]
         fits = [_Penalties(trial.kernel, piece, seed) for piece in encoded]
         parts.append(_with_best_penalty(part, fits, labels, weight, learning.deadline))
-    return min(parts, key=lambda candidate: candidate.loss), labels, weight
+    held_out = Table(None, np.empty((len(labels), 0)), weight, labels)
+    return min(parts, key=lambda candidate: candidate.loss), held_out
 
 
 def fit_all_in_cells(part: Part, learning: Learning, seed: int) -> Member:

@@ -16,6 +16,7 @@ from randkern._random import root_stream
 from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.grid_descent import descended
 from randkern.tabular.base import Tabular
 from randkern.tabular.class_cells import (
     chosen_in_cells,
@@ -25,31 +26,18 @@ from randkern.tabular.class_cells import (
     table_of,
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
-from randkern.tabular.folds import predicted_rows
-from randkern.tabular.learning import COMPARISON, Learning, descended
-from randkern.tabular.leave_one_out import (
-    leave_one_out,
-    log_loss,
-    log_probabilities,
-)
-from randkern.tabular.logistic import (
-    Part,
-    all_left_out,
-    fitted_part,
-    predicted,
-    refitted,
-    strength,
-    with_constant,
-)
+from randkern.tabular.learning import COMPARISON, Learning
+from randkern.tabular.leave_one_out import log_loss, log_probabilities
+from randkern.tabular.logistic import Part, fitted_part, predicted, strength
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
+from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
     FIRST_PENALTY,
     MAX_MEMBERS,
     PENALTIES,
     Deadline,
 )
-from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.rows import Rows, Table, are_equal
 from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
@@ -63,9 +51,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     leave-one-out log loss of least squares with a temperature, on different rows in
     each step. Logistic regression is then fitted with the best few kernels, each plus a
     constant. The model is the weighted mean of the probabilities of these fits with the
-    smallest log loss, with a temperature. The log loss is that of left-out rows: up to
-    some 1,000 rows, as the budget allows, by kernels learned again without each of five
-    folds, and otherwise by leave-one-out, approximated by one Newton step.
+    smallest log loss, with a temperature. The log loss is that of five folds of rows
+    that are left out: up to some 1,000 rows, as the budget allows, also of the search.
 
     Parameters
     ----------
@@ -92,9 +79,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     model_, leaderboard_, feature_importances_
         The fitted model; a dataframe of the trials with the root mean squared errors of
         least squares on codes ±1, relative to those of the mean code (trials are chosen
-        by log loss), sorted by rows, descending, then by error; and the share of each
-        column in the variance of least-squares predictions, for equally many rows of
-        each class as far as possible, see :class:`TabularRegressor`.
+        by log loss), sorted by rows, descending, then by error; and permutation
+        importances with sum 1, for equally many rows of each class as far as possible,
+        see :class:`TabularRegressor`.
     temperature_ : float
         The divisor of the logarithms of probabilities.
     fit_report_ : dict
@@ -175,17 +162,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
         trials, is_stopped = self._search(learning, stream, report)
         seed = int(stream.child("features").generator().integers(2**31))
         if plan.in_cells:
-            compared = learning.compared(trials)[:MAX_MEMBERS]
-            kernels = [trial for trial, _ in compared]
-            part, held, held_weight = chosen_in_cells(kernels, learning, seed)
-            self._set_temperature(part.P, held, held_weight)
+            compared = evaluated(trials, learning).kernels[:MAX_MEMBERS]
+            kernels = [each.trial for each in compared]
+            part, unknown = chosen_in_cells(kernels, learning, seed)
+            P, chosen = part.P, [(1.0, part)]
             members = [fit_all_in_cells(part, learning, seed)]
-            pairs = [(1.0, part.trial)]
         else:
-            refitted = is_refitted(learning) and not is_stopped
-            chosen = self._chosen(trials, learning, refitted)
+            chosen, P, unknown = self._chosen(trials, learning, is_stopped)
             members = self._fit_members(chosen, learning, seed)
-            pairs = _weighted_trials(members, chosen)
+        of_class = unknown.labels[:, None] == np.arange(k)
+        self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
+        pairs = _weighted_trials(members, chosen)
         parts = [trial for _, trial in pairs]
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
@@ -214,161 +201,64 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return labels
 
     def _chosen(
-        self, trials: list[Trial], learning: Learning, is_refitted: bool
-    ) -> list[tuple[float, Part]]:
-        """Return the parts of the model with their weights; set the temperature.
+        self, trials: list[Trial], learning: Learning, is_stopped: bool
+    ) -> tuple[list[tuple[float, Part]], np.ndarray, Table]:
+        """Return the parts of the model with their weights.
 
-        Kernels that are learned again predict labels unknown to them.
+        Also their mean probabilities of rows that they do not know, and these rows. The
+        search has seen all groups, of which it may overfit few: kernels are learned
+        again without them.
         """
-        refits = refits_of(trials, learning) if is_refitted else []
-        if refits:
-            return self._weighted_by_folds(refits, learning)
-        return self._calibrated(learning.compared(trials)[:MAX_MEMBERS], learning)
-
-    def _calibrated(
-        self, compared: list[tuple[Trial, np.ndarray]], learning: Learning
-    ) -> list[tuple[float, Part]]:
-        """Return the parts of the model with their weights; set the temperature.
-
-        All parts are evaluated on the same rows.
-        """
-        table, n = learning.table, learning.plan.part_rows
-        rows = learning.searched[:n]
-        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in compared]
-        some = table.take(rows)
-        if some.folds is not None:
-            some = replace(some, folds=some.folds.coarse())
-        out = predicted_rows(some.folds, len(some))
-        labels, weight = some.labels[out], some.weight[out]
+        n_again = learning.n_again
+        if learning.table.folds is not None and learning.table.folds.groups is not None:
+            n_again = max(n_again, 1)
+        found = evaluated(trials, learning, 0 if is_stopped else n_again)
+        unknown = found.known.take(found.predicted)
+        labels, weight = unknown.labels, unknown.weight
         parts: list[Part] = []
         start = PENALTIES.index(FIRST_PENALTY)
-        for trial, U in samples[: learning.plan.n_parts]:
-            if parts and learning.deadline.ends(COMPARISON):
-                break
-            encoded = replace(some, X=U)
-            part = self._best_penalty(trial, encoded, start, learning.deadline)
-            parts.append(part)
-            start = PENALTIES.index(part.share)
-        if some.folds is None:
-            parts += [
-                self._least_squares_part(trial, replace(some, X=U))
-                for trial, U in samples
-            ]
-        weights, self.temperature_ = blend_probabilities(
+        n_parts = learning.plan.n_parts
+        for at, each in enumerate(found.kernels[: max(n_parts, MAX_MEMBERS)]):
+            F = unknown.Y - each.residuals
+            log_P, _, temperature = log_probabilities(F, unknown.Y, weight)
+            P, own = np.exp(log_P), temperature if found.learned_again else None
+            loss = mean_log_loss(P, labels, weight)
+            parts.append(Part(each.trial, None, P, loss, own))
+            if at < n_parts and not learning.deadline.ends(COMPARISON):
+                parts.append(self._best_penalty(each, found, learning, start))
+                start = PENALTIES.index(parts[-1].share)
+        weights = blend_probabilities(
             [part.P for part in parts], labels, weight, learning.plan.n_members
         )
         order = np.argsort(-weights, kind="stable")
         chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
-        if some.folds is not None:
-            self._learn_again(chosen[0][1], some, learning)
-        return chosen
-
-    def _learn_again(self, part: Part, some: Table, learning: Learning) -> None:
-        """Set the temperature by kernels learned without the rows that they predict.
-
-        The search has seen all groups, or periods, and few of them are overfitted. As
-        time allows.
-        """
-        assert some.folds is not None and part.share is not None
-        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
-        for known, held in some.folds.splits():
-            learned = learning.relearned(part.trial, known)
-            if learned is None:
-                return
-            again = replace(part, trial=learned)
-            encoded = replace(some, X=learning.sample(learned)[: len(some)])
-            rest, X = encoded.take(known), encoded.X[held]
-            P[held] = predicted(learned.kernel, strength(again), rest, X, P[held])
-        out = some.folds.predicted
-        self._set_temperature(P[out], some.labels[out], some.weight[out])
-
-    def _weighted_by_folds(
-        self, refits: list[Refit], learning: Learning
-    ) -> list[tuple[float, Part]]:
-        """Return the parts of the model with their weights; set the temperature.
-
-        Kernels that do not know a fold predict it.
-        """
-        known = learning.table.take(learning.searched)
-        parts: list[Part] = []
-        start = PENALTIES.index(FIRST_PENALTY)
-        for refit in refits[: learning.plan.n_parts]:
-            F = known.Y - refit.residuals
-            log_P, _, temperature = log_probabilities(F, known.Y, known.weight)
-            P = np.exp(log_P)
-            loss = mean_log_loss(P, known.labels, known.weight)
-            parts.append(Part(refit.trial, None, P, loss, temperature))
-            if not learning.deadline.ends(COMPARISON):
-                parts.append(self._best_penalty_of_folds(refit, learning, start))
-                start = PENALTIES.index(parts[-1].share)
-        weights, self.temperature_ = blend_probabilities(
-            *([part.P for part in parts], known.labels, known.weight),
-            learning.plan.n_members,
-        )
-        order = np.argsort(-weights, kind="stable")
-        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
-
-    def _best_penalty_of_folds(
-        self, refit: Refit, learning: Learning, start: int
-    ) -> Part:
-        """Return logistic regression with the penalty of smallest log loss in folds."""
-        known = learning.table.take(learning.searched)
-        n, k = len(known), len(self.classes_)
-
-        def evaluate(at: int) -> Part:
-            P = np.full((n, k), 1 / k)
-            splits = zip(refit.without, refit.folds.splits(), strict=True)
-            for trial, (rest, rows) in splits:
-                C = strength(Part(trial, PENALTIES[at], P, 0.0))
-                encoded = replace(known, X=learning.sample(trial))
-                others, X = encoded.take(rest), encoded.X[rows]
-                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
-            loss = mean_log_loss(P, known.labels, known.weight)
-            return Part(refit.trial, PENALTIES[at], P, loss)
-
-        deadline = learning.deadline
-        return descended(
-            evaluate, start, len(PENALTIES), lambda: deadline.ends(COMPARISON)
-        )
-
-    def _least_squares_part(self, trial: Trial, encoded: Table) -> Part:
-        """Return least squares with the probabilities of rows that are left out."""
-        U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
-        residuals = leave_one_out(
-            trial.kernel, trial.alpha, U, Y, weight, encoded.folds
-        )
-        assert residuals is not None  # as with more rows
-        P = np.exp(log_probabilities(Y - residuals, Y, weight)[0])
-        return Part(trial, None, P, mean_log_loss(P, labels, weight))
-
-    def _set_temperature(
-        self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
-    ) -> None:
-        of_class = labels[:, None] == np.arange(len(self.classes_))
-        self.temperature_ = temperature_of(np.log(P), of_class, weight)
+        mean = sum(share * part.P for share, part in chosen)
+        return chosen, np.clip(mean, 1e-15, None), unknown
 
     def _best_penalty(
-        self, trial: Trial, encoded: Table, start: int, deadline: Deadline
+        self, kernel: Evaluated, found: OutOfFold, learning: Learning, start: int
     ) -> Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        n, k = len(encoded), len(self.classes_)
-        gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
-        out = predicted_rows(encoded.folds, n)
-        labels, weight = encoded.labels[out], encoded.weight[out]
+        known, k = found.known, len(self.classes_)
+        out = known.take(found.predicted)
 
         def evaluate(at: int) -> Part:
-            part = Part(trial, PENALTIES[at], np.full((n, k), 1 / k), 0.0)
-            C = strength(part)
-            if encoded.folds is not None:
-                P = refitted(trial.kernel, C, encoded, part.P)[out]
-            else:
-                P = all_left_out(trial.kernel, C, encoded, gram, part.P)
-            return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
+            P = np.full((len(known), k), 1 / k)
+            splits = zip(kernel.without, found.folds.splits(), strict=True)
+            for trial, (rest, rows) in splits:
+                C = strength(Part(trial, PENALTIES[at], P, 0.0))
+                encoded = replace(known, X=learning.sample(trial)[: len(known)])
+                others, X = encoded.take(rest), encoded.X[rows]
+                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
+            P = P[found.predicted]
+            loss = mean_log_loss(P, out.labels, out.weight)
+            return Part(kernel.trial, PENALTIES[at], P, loss)
 
+        deadline = learning.deadline
         return descended(
             evaluate, start, len(PENALTIES), lambda: deadline.ends(COMPARISON)
         )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from randkern.models.calibration import temperature_of
 from randkern.tabular.presets import LEAST_WEIGHT
 
 
@@ -36,11 +35,8 @@ def blend_probabilities(
     labels: np.ndarray,
     weight: np.ndarray,
     most: int,
-) -> tuple[np.ndarray, float]:
-    """Return the weights, with sum 1, and the temperature of smallest log loss.
-
-    At most `most` weights are nonzero.
-    """
+) -> np.ndarray:
+    """Return the weights of smallest log loss, at most `most` of them nonzero."""
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
     chances = np.clip(chances, 1e-15, None)
     shares = weight / weight.sum()
@@ -54,10 +50,7 @@ def blend_probabilities(
         remaining = remaining[is_large]  # and find the best weights without the others
     weights = np.zeros(len(parts))
     weights[remaining] = mixture
-    mean = np.tensordot(weights, np.stack(parts), axes=1)
-    logits = np.log(np.clip(mean, 1e-15, None))
-    of_class = labels[:, None] == np.arange(logits.shape[1])
-    return weights, temperature_of(logits, of_class, weight)
+    return weights
 
 
 def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
 
 from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import inverse
-from randkern.tabular.presets import (
-    CHANGED_ROWS,
-    EFFECT_VALUES,
-    HALVINGS,
-    MIN_CHANGED,
-    MIN_EFFECT_ROWS,
-)
+from randkern.tabular.presets import EFFECT_VALUES, LEAST_EFFECT_ROWS, SHUFFLES
 from randkern.tabular.trials import Trial
-
-__all__ = ["ColumnEffects"]
 
 # The weight of a kernel, and the kernel.
 Part = tuple[float, Trial]
@@ -39,7 +33,7 @@ class ColumnEffects:
     Y, weight : ndarray of shape (n, k) and (n,)
         Targets or codes of labels, and weights.
     seed : int
-        Seeds the choice of halves.
+        Seeds the choice of halves, and the shuffles.
     folds : Folds or None
         Those of rows that depend on each other, which are whole in either half.
     """
@@ -53,78 +47,91 @@ class ColumnEffects:
     folds: Folds | None = None
 
     def shares(self, n_columns: int) -> np.ndarray:
-        """Return the total-effect index of each column, as shares of their sum.
+        """Return the permutation importance of each column, as shares of their sum.
 
-        It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
-        1999, "Analysis of variance designs for model output"). The square is the
-        product of the differences of two fits, each to half of the rows, so that noise
-        adds nothing on average; each column gets the median over several halvings. As
-        an effect is not negative, the negative ones are noise: those that do not exceed
-        their root mean square are set to zero.
+        It is by how much the squared error of rows left out grows if the column is
+        shuffled among them, for fits to either half of the rows. That of a column
+        without effect is 0 on average. As none is negative, negative ones are noise:
+        those that do not exceed their root mean square are set to zero.
         """
-        width = max(rows.shape[1] for rows in self.rows.values())
-        most = EFFECT_VALUES / (
-            HALVINGS * len(self.parts) * n_columns * (1 + width / 100)
-        )
-        m = int(np.clip(most / len(self.Y), MIN_CHANGED, CHANGED_ROWS))
-        n = min(len(self.Y), max(int(most / m), MIN_EFFECT_ROWS))
-        generator, effects = np.random.default_rng(self.seed), []
-        for _ in range(HALVINGS):
-            first, second = (
-                self._changes(half, m, n_columns) for half in self._halves(generator, n)
+        from sklearn.inspection import permutation_importance
+
+        generator = np.random.default_rng(self.seed)
+        halves = self._halves(generator, n_columns)
+        effects = np.zeros(n_columns)
+        for known, held in (halves, halves[::-1]):
+            found = permutation_importance(
+                _Fit(self).fit(known),
+                np.tile(held[:, None], n_columns),
+                self.Y[held],
+                scoring="neg_mean_squared_error",
+                n_repeats=SHUFFLES,
+                random_state=int(generator.integers(2**31)),
+                sample_weight=self.weight[held],
             )
-            both = zip(first, second, strict=True)
-            effects.append([float((one * other).sum()) for one, other in both])
-        total = np.median(effects, axis=0)
-        negative = total[total < 0]
+            effects += found.importances_mean
+        negative = effects[effects < 0]
         noise = np.sqrt(np.mean(negative**2)) if len(negative) else 0.0
-        total[total <= noise] = 0.0
-        if total.sum() > 0:
-            return np.asarray(total / total.sum())
+        effects[effects <= noise] = 0.0
+        if effects.sum() > 0:
+            return np.asarray(effects / effects.sum())
         return np.full(n_columns, 1 / n_columns)
 
-    def _halves(self, generator: np.random.Generator, n: int) -> list[np.ndarray]:
-        """Return random halves of the first n rows, of whole folds if there are any."""
+    def _halves(
+        self, generator: np.random.Generator, n_columns: int
+    ) -> list[np.ndarray]:
+        """Return random halves of some rows, of whole folds if there are any."""
+        width = max(rows.shape[1] for rows in self.rows.values())
+        values = SHUFFLES * len(self.parts) * n_columns * (1 + width / 100) / 2
+        n = max(int(np.sqrt(EFFECT_VALUES / values)), LEAST_EFFECT_ROWS)
+        n = min(n, len(self.Y))
         folds = None if self.folds is None else self.folds.take(np.arange(n))
         if folds is None:
             return np.array_split(generator.permutation(n), 2)
-        values, codes = np.unique(folds.codes, return_inverse=True)
-        place = generator.permutation(len(values))[codes]
-        is_first = place < len(values) // 2
+        codes, place = np.unique(folds.codes, return_inverse=True)
+        is_first = generator.permutation(len(codes))[place] < len(codes) // 2
         return [np.flatnonzero(is_first), np.flatnonzero(~is_first)]
 
-    def _changes(
-        self, half: np.ndarray, m: int, n_columns: int
-    ) -> Iterator[np.ndarray]:
-        """Yield how predictions of m rows change with each column of other rows."""
-        fits = []
-        for share, trial in self.parts:
-            U, dual = _fitted(trial, self, half)
-            rows = self.rows[trial.numbers][:m]
-            before = trial.kernel._gram(rows, U) @ dual
-            fits.append((share, trial, U, dual, rows, before))
-        for column in range(n_columns):
-            changes = []
-            for share, trial, U, dual, rows, before in fits:
-                changed = rows.copy()
-                own = self.columns[trial.numbers] == column
-                changed[:, own] = np.roll(rows[:, own], len(rows) // 2, axis=0)
-                after = trial.kernel._gram(changed, U) @ dual
-                changes.append(share * (after - before))
-            yield np.sum(changes, axis=0)
 
+class _Fit(RegressorMixin, BaseEstimator):
+    """Least squares with the kernels of a model.
 
-def _fitted(
-    trial: Trial, effects: ColumnEffects, half: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fit least squares to half of the rows; return these and their dual weights."""
-    U, weight = effects.rows[trial.numbers][half], effects.weight[half]
-    gram = np.array(trial.kernel._gram(U, None))
-    folds = None if effects.folds is None else effects.folds.take(half)
-    if folds is not None:
-        folds.add_effect(gram)
-    P, penalty = None, trial.alpha
-    while P is None:  # rounding errors may need a larger penalty
-        P = inverse(gram.copy(), penalty / weight)
-        penalty *= 10.0
-    return U, P @ effects.Y[half]
+    Each column of its rows has the number of the row whose value it takes, so that
+    shuffling it shuffles all encoded columns of an input column.
+    """
+
+    def __init__(self, effects: ColumnEffects):
+        self.effects = effects
+
+    def fit(self, known: np.ndarray, y: Any = None) -> _Fit:
+        """Fit some of the rows."""
+        self.known, self.duals, self.intercepts = known, [], []
+        effects, Y = self.effects, self.effects.Y[known]
+        folds = None if effects.folds is None else effects.folds.take(known)
+        for _, trial in effects.parts:
+            rows = effects.rows[trial.numbers][known]
+            gram = np.array(trial.kernel._gram(rows, None))
+            if folds is not None:
+                folds.add_effect(gram)
+            P, penalty = None, trial.alpha / effects.weight[known]
+            while P is None:
+                P = inverse(gram.copy(), penalty)
+                if P is None:  # rounding errors may need a larger penalty
+                    penalty *= 10.0
+            dual = P @ Y
+            self.duals.append(dual)
+            left = Y - gram @ dual - penalty[:, None] * dual
+            self.intercepts.append(left.mean(axis=0))
+        return self
+
+    def predict(self, numbers: np.ndarray) -> np.ndarray:
+        """Return predictions, (n, k)."""
+        effects, total = self.effects, np.zeros((len(numbers), self.effects.Y.shape[1]))
+        fits = zip(effects.parts, self.duals, self.intercepts, strict=True)
+        for (share, trial), dual, intercept in fits:
+            rows = effects.rows[trial.numbers]
+            columns = effects.columns[trial.numbers]
+            changed = rows[numbers[:, columns], np.arange(len(columns))]
+            gram = trial.kernel._gram(changed, rows[self.known])
+            total += share * (gram @ dual + intercept)
+        return total

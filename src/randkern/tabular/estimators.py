@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,6 +23,7 @@ from randkern.tabular.learning import Learning
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
+from randkern.tabular.out_of_fold import OutOfFold, evaluated
 from randkern.tabular.presets import (
     MAX_MEMBERS,
     NOISELESS,
@@ -31,7 +31,6 @@ from randkern.tabular.presets import (
     Deadline,
     Plan,
 )
-from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.rows import Rows, Table, are_equal
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.trials import Trial
@@ -39,8 +38,6 @@ from randkern.tabular.warm_start import Candidates
 
 # Sums of squares of larger targets may overflow, and those of smaller ones vanish.
 _LARGEST_TARGET = 1e140
-# The largest number of learned numbers per row with which residuals tell anything.
-_MAX_LEARNED = 0.8
 
 
 @dataclass(frozen=True)
@@ -124,11 +121,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         sorted by ``rows``, descending, then by ``error``. Without pandas, a list of
         dicts.
     feature_importances_ : ndarray of shape (d,)
-        The share of each column in the variance of least-squares predictions with the
-        model's kernels, including interactions (total-effect indices with sum 1).
-        Estimated from products of fits to two halves of at most 2,000 rows, to which
-        noise adds nothing on average. 0 if no larger than the noise. They are computed
-        when first read.
+        Permutation importances, with sum 1: how much the squared error of least squares
+        with the model's kernels grows if the column is shuffled, for fits to either
+        half of at most 2,000 rows and the rows of the other. 0 if no larger than the
+        noise. They are computed when first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
         to; ``rows_held_out``, those that evaluate fits to these; ``plan``, numbers of
@@ -245,8 +241,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         trials, is_stopped = self._search(learning, stream, report)
         is_noiseless = trials[0].error < NOISELESS
-        refitted = is_refitted(learning) and not is_stopped and not is_noiseless
-        chosen, refits = self._chosen(trials, learning, refitted)
+        n_again = 0 if is_stopped or is_noiseless else learning.n_again
+        found = evaluated(trials, learning, n_again)
+        chosen = _blended(found)
         if split.in_cells:
             kernels = [trial for _, trial in chosen]
             pairs, split = self._fit_many(kernels, learning, split, stream)
@@ -268,7 +265,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         if split.in_cells:  # a kernel learned from rows as few as those here
             parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream)
-        self._keep_intervals(split, learning, parts, refits)
+        self._keep_intervals(split, learning, parts, found)
         self._report(plan, deadline, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
@@ -286,33 +283,6 @@ class TabularRegressor(RegressorMixin, Tabular):
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
-
-    def _chosen(
-        self, trials: list[Trial], learning: Learning, refitted: bool
-    ) -> tuple[list[tuple[float, Trial]], list[Refit]]:
-        """Return the trials of the model with their weights; and those learned again.
-
-        Residuals of rows unknown to a kernel choose, if it is learned again, and
-        leave-one-out residuals otherwise.
-        """
-        refits = refits_of(trials, learning) if refitted else []
-        if not refits:
-            return self._blended(learning.compared(trials)), refits
-        roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
-        pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
-        return self._blended(pairs), refits
-
-    def _blended(
-        self, compared: list[tuple[Trial, np.ndarray]]
-    ) -> list[tuple[float, Trial]]:
-        """Return the trials of the final model, with their weights."""
-        weights = blend([residuals for _, residuals in compared])
-        pairs = [
-            (float(weight), trial)
-            for weight, (trial, _) in zip(weights, compared, strict=True)
-            if weight > 0
-        ]
-        return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
     @staticmethod
     def _fit_members(
@@ -352,73 +322,51 @@ class TabularRegressor(RegressorMixin, Tabular):
             split = replace(split, n_fitted=len(rows), held_out=None)
         return pairs, split
 
-    @staticmethod
-    def _learning_factor(trial: Trial, learning: Learning) -> float:
-        """Return the factor by which residuals of unknown rows are larger.
-
-        Learning p numbers, the lengthscales and the penalty, makes the squares of other
-        rows larger by about (n + p)/(n − p) (the final prediction error: Akaike 1970).
-        Infinite for so many that the residuals tell nothing.
-        """
-        n, encoder = len(learning.table), learning.encoders[trial.numbers]
-        n_learned = 2 + int(encoder.blocks_.max(initial=-1))
-        if n_learned > _MAX_LEARNED * n:
-            return math.inf
-        return math.sqrt((n + n_learned) / (n - n_learned))
-
     def _keep_intervals(
         self,
         split: _Split,
         learning: Learning,
         parts: list[tuple[float, Trial]],
-        refits: list[Refit],
+        found: OutOfFold,
     ) -> None:
         """Store what intervals need, from residuals of rows unknown to the fit.
 
-        If kernels were learned again, they do not know the rows either; else, residuals
-        allow for what the first trial has learned.
+        If kernels were learned again, they do not know the rows either.
         """
         first = self.model_.members[0]
-        factor, codes = 1.0, None
         if split.in_cells:
             assert split.evaluation is not None
             known = split.evaluating.take(split.evaluation.numbers)
             residuals = split.evaluation.residuals
-            rows, y = first.rows_of(known.X), known.y
-            weight, folds = known.weight, known.folds
+            rows, left_out = first.rows_of(known.X), np.arange(len(known))
         else:
-            rows = first.fit.X[first.fit.evaluated]
-            places = learning.order[first.fit.evaluated]
-            y, weight = split.rows.y[places], split.rows.weight[places]
-            folds, codes = split.rows.folds, first.fit.folds
-            folds = None if folds is None else folds.take(places)
-            residuals = self._left_out(split, parts, refits)
-            if not refits and (first.fit.fold_dual is not None or folds is not None):
-                factor = self._learning_factor(parts[0][1], learning)
-        if not math.isfinite(factor):
-            factor, residuals = 1.0, y - np.average(y, axis=0, weights=weight)
+            known = split.rows.take(learning.order)
+            rows, left_out = first.fit.X, first.fit.evaluated
+            if found.learned_again:
+                left_out = np.arange(len(rows))
+            residuals = self._left_out(split, parts, found)
         self._intervals = Intervals.of(
             rows,
-            y - residuals,
-            factor * residuals,
-            weight,
-            folds,
+            left_out,
+            known.y[left_out] - residuals,
+            residuals,
+            known.weight,
+            known.folds,
             kernel=first.kernel,
             alpha=first.alpha,
             weighted=split.rows.weighted,
-            folds=codes,
         )
 
     def _left_out(
-        self, split: _Split, parts: list[tuple[float, Trial]], refits: list[Refit]
+        self, split: _Split, parts: list[tuple[float, Trial]], found: OutOfFold
     ) -> np.ndarray:
         """Return the residuals of rows left out of the members, (m, k)."""
-        if not refits:
+        if not found.learned_again:
             members = self.model_.members
             return np.sum(
                 [member.weight * member.fit.residuals for member in members], axis=0
             )
-        unknown = {id(refit.trial): refit.residuals for refit in refits}
+        unknown = {id(each.trial): each.residuals for each in found.kernels}
         own = [weight * unknown[id(trial)] for weight, trial in parts]
         return split.rows.y.std(axis=0) * np.sum(own, axis=0)
 
@@ -442,23 +390,17 @@ class TabularRegressor(RegressorMixin, Tabular):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return intervals that contain the target with probability `coverage`.
 
-        Up to 3,000 rows they are CV+ intervals with 20 folds (jackknife+ below 20
-        rows), from closed-form fits without each fold: with exchangeable rows, a fixed
-        kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
-        − √(2/n), and near `coverage` in practice. As the kernel is learned from the
-        same n rows, residuals are those of kernels that are learned again without the
-        fold, up to some 1,000 rows; else they are multiplied by √((n + p)/(n − p)),
-        where p is the number of lengthscales and penalties, and for p > 0.8n deviations
-        from the mean replace them. For more rows, intervals are
-        centred at the prediction, with a width given by a quantile of the residuals of
-        leave-one-out residuals (the jackknife, with asymptotically correct coverage for
-        stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
-        20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
-        out (split conformal prediction, approximately: the same rows have weighted two
-        fits). Quantiles count the weights of rows, of which only ratios matter. Of G
-        `groups` they are those of coverage·(1 + 1/G), as a new group may differ from
-        all of them; in `time`, G is the number of independent rows that tell as much as
-        the periods.
+        They are centred at the prediction, with a width given by a quantile of the
+        residuals of rows left out (split conformal prediction, approximately, as the
+        same rows have chosen and weighted the fits). Up to some 1,000 rows, as the
+        budget allows, rows are left out by kernels that are learned again without their
+        fold; else one at a time (the jackknife): 1,500 rows if the Gram matrix is
+        factorised, and at most 20,000 otherwise; with `groups` or `time`, in whole
+        folds. If there are enough, the quantile is that of residuals at similar
+        predictions. Quantiles count the weights of rows, of which only ratios matter.
+        Of G `groups` they are those of coverage·(1 + 1/G), as a new group may differ
+        from all of them; in `time`, G is the number of independent rows that tell as
+        much as the periods, and widths grow with the distance from the known rows.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size
@@ -488,15 +430,8 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""
-        members = self.model_.members
-        rows = members[0].rows_of(X)
-        if self._intervals.folds is None:
-            return self._intervals.around(rows, self.model_.predict(X), coverage)
-        centres = [
-            member.weight * member.fit.predict_folds(member.rows_of(X))
-            for member in members
-        ]
-        return self._intervals.around_folds(rows, np.sum(centres, axis=0), coverage)
+        rows = self.model_.members[0].rows_of(X)
+        return self._intervals.around(rows, self.model_.predict(X), coverage)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -535,6 +470,18 @@ def _split(rows: Rows, plan: Plan, stream: Stream) -> _Split:
         apart=apart,
         final=final,
     )
+
+
+def _blended(found: OutOfFold) -> list[tuple[float, Trial]]:
+    """Return the kernels of least squared error together, with their weights."""
+    root = np.sqrt(found.known.weight[found.predicted])[:, None]
+    weights = blend([root * each.residuals for each in found.kernels])
+    pairs = [
+        (float(weight), each.trial)
+        for weight, each in zip(weights, found.kernels, strict=True)
+        if weight > 0
+    ]
+    return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
 
 def _note(split: _Split, folds: Folds | None) -> str:

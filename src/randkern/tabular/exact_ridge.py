@@ -13,18 +13,11 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
-from randkern.models.dual import exact_gram, factorise_dual, solve_dual
+from randkern.models.dual import exact_gram, solve_dual
 from randkern.solvers import Solution
-from randkern.tabular.folds import fold_codes, predicted_rows
-from randkern.tabular.leave_one_out import (
-    Loss,
-    inverse_of_factor,
-    leave_one_out,
-    log_squares,
-)
+from randkern.tabular.folds import predicted_rows
+from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.presets import (
-    FOLDS,
-    MAX_FOLDED,
     MAX_LEFT_OUT,
     MIN_GAIN,
     SHORTER,
@@ -44,11 +37,9 @@ _LARGEST_RESIDUAL = 1e-6
 
 @dataclass
 class ExactRidge:
-    """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
+    """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals.
 
-    `residuals`, (m, k), belong to the rows `evaluated`. Up to 3,000 rows, `folds` (n,)
-    are the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
-    (20, k) the fits without each fold.
+    `residuals`, (m, k), belong to the rows `evaluated`.
     """
 
     kernel: Kernel
@@ -58,24 +49,12 @@ class ExactRidge:
     intercept: np.ndarray
     evaluated: np.ndarray
     residuals: np.ndarray
-    folds: np.ndarray | None = None
-    fold_dual: np.ndarray | None = None
-    fold_intercept: np.ndarray | None = None
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        return self._products(X, self.dual) + self.intercept
-
-    def predict_folds(self, X: np.ndarray) -> np.ndarray:
-        """Return the predictions of the fits without each fold, (n, 20, k)."""
-        assert self.fold_dual is not None
-        return self._products(X, self.fold_dual) + self.fold_intercept
-
-    def _products(self, X: np.ndarray, dual: np.ndarray) -> np.ndarray:
-        out = np.empty((len(X), *dual.shape[1:]))
+        out = np.empty((len(X), self.dual.shape[1]))
         for rows in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * len(self.X))):
-            gram = self.kernel._gram(X[rows], self.X)
-            out[rows] = np.tensordot(gram, dual, axes=1)
-        return out
+            out[rows] = self.kernel._gram(X[rows], self.X) @ self.dual
+        return out + self.intercept
 
 
 def fit_ridge(
@@ -87,13 +66,7 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = fit_tail
-    if encoded.folds is not None and (
-        encoded.folds.is_forward or len(encoded) > MAX_FOLDED
-    ):
-        fit = _fit_and_leave_out
-    elif len(encoded) <= MAX_FOLDED:
-        fit = _fit_folds
+    fit = fit_tail if encoded.folds is None else _fit_and_leave_out
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
     centred = replace(encoded, Y=encoded.Y - mean)
@@ -105,8 +78,6 @@ def fit_ridge(
                 alpha *= 10.0
                 continue
             fitted.intercept = fitted.intercept + mean
-            if fitted.fold_intercept is not None:
-                fitted.fold_intercept = fitted.fold_intercept + mean
             return fitted
 
 
@@ -125,9 +96,9 @@ def _gram_of(kernel: Kernel, encoded: Table) -> np.ndarray:
 
 
 def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Fit, and leave out the last rows one at a time, at most two thirds of all."""
+    """Fit, and leave out the last rows one at a time."""
     n = len(encoded)
-    evaluated = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
+    evaluated = np.arange(max(n - VALIDATION_ROWS, 0), n)
     solution, intercept, residuals = solve_dual(
         _gram_of(kernel, encoded),
         encoded.Y,
@@ -152,50 +123,6 @@ def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRid
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
     evaluated = last[predicted_rows(tail.folds, len(tail))]
     return replace(fit, evaluated=evaluated, residuals=residuals)
-
-
-def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Also fit without each fold, with P as in `leave_one_out`.
-
-    A fit without the rows S equals the fit to all rows with the residuals
-    r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
-    """
-    X, Y, weight = encoded.X, encoded.Y, encoded.weight
-    n, k = Y.shape
-    system, state, solution = factorise_dual(
-        _gram_of(kernel, encoded), Y, weight, alpha, fit_intercept=True
-    )
-    _check_solved(solution)
-    dual, intercept = system.weights_of(solution.value)
-    intercept = intercept + system.target_mean
-    shift = alpha + state.jitter
-    P = inverse_of_factor(state.lower_factor())
-    # √s is an eigenvector of the matrix, with eigenvalue α.
-    half = np.sqrt(system.share / shift)
-    P -= np.outer(half, half)
-    P *= system.root[:, None] * system.root
-    folds = fold_codes(encoded.folds, n, FOLDS)
-    residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
-    fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
-    for fold in range(n_folds):
-        S = np.flatnonzero(folds == fold)
-        residuals[S] = r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
-        change = P[:, S] @ r
-        fold_dual[:, fold] = dual - change
-        fold_dual[S, fold] = 0.0
-        fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
-    return ExactRidge(
-        kernel,
-        alpha,
-        X,
-        dual,
-        intercept,
-        evaluated=np.arange(n),
-        residuals=residuals,
-        folds=folds,
-        fold_dual=fold_dual,
-        fold_intercept=fold_intercept,
-    )
 
 
 def adapted(

@@ -126,7 +126,7 @@ class Folds:
         is_last = self.codes >= cut
         return np.flatnonzero(~is_last), np.flatnonzero(is_last)
 
-    def is_hidden(self, rows: slice) -> np.ndarray:
+    def is_hidden(self, rows: np.ndarray) -> np.ndarray:
         """Return which rows, (m, n), are unknown where some of them are predicted."""
         own = self.codes[rows, None]
         return self.codes >= own if self.is_forward else self.codes == own
@@ -153,21 +153,11 @@ def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, An
     return rows[first], rows[last]
 
 
-def refitted_folds(folds: Folds | None, n: int) -> Folds:
+def few_folds(folds: Folds | None, n: int) -> Folds:
     """Return a few folds of n rows, in random order, where each takes its own fits."""
     if folds is None:
         folds = Folds(np.arange(n))
     return folds.coarse()
-
-
-def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:
-    """Return the fold of each of n rows, from 0 on, for fits without each fold.
-
-    Rows are assumed to be in random order.
-    """
-    if folds is None:
-        return np.arange(n) % min(n_folds, n)
-    return np.unique(folds.codes, return_inverse=True)[1]
 
 
 def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:

@@ -22,8 +22,10 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.presets import (
+    MAX_PARTS,
     NEAR_ROWS,
     NOVEL_ROWS,
+    OUTSIDE,
     SIZE_PENALTIES,
     SIZE_REACH,
     SIZE_ROWS,
@@ -181,18 +183,19 @@ class Intervals:
     Attributes
     ----------
     sizes : ndarray of shape (m, k)
-        Absolute residuals of rows unknown to the fit, relative to `Spread`.
+        Absolute residuals of rows unknown to the fit, relative to their usual sizes.
+    predictions : ndarray of shape (m, k)
+        The predictions for these rows.
     weight : ndarray of shape (m,), or None
-        The weights of these rows; None: all alike.
-    folds : ndarray of shape (m,), or None
-        Their folds, if there is a fit without each.
+        Their weights; None: all alike.
     spread : Spread
     near : ndarray of shape (n, d)
         Encoded rows, from which novelty is measured with this kernel and penalty.
     kernel : Kernel
     alpha : float
-    usual_novelty : float
-        Intervals at rows of more than this novelty are wider.
+    usual_novelty, least_novelty : float
+        Sizes are proportional to the novelty relative to the usual one, but at least to
+        this.
     n_groups : float or None
         Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
         number of groups, if all are of one size. Of rows in time, the number of
@@ -200,19 +203,21 @@ class Intervals:
     """
 
     sizes: np.ndarray
+    predictions: np.ndarray
     weight: np.ndarray | None
-    folds: np.ndarray | None
     spread: Spread
     near: np.ndarray
     kernel: Kernel
     alpha: float
     usual_novelty: float
+    least_novelty: float = 1.0
     n_groups: float | None = None
 
     @classmethod
     def of(
         cls,
         rows: np.ndarray,
+        evaluated: np.ndarray,
         predictions: np.ndarray,
         residuals: np.ndarray,
         weight: np.ndarray,
@@ -221,40 +226,50 @@ class Intervals:
         kernel: Kernel,
         alpha: float,
         weighted: bool,
-        folds: np.ndarray | None = None,
     ) -> Intervals:
-        """Learn from rows, with their predictions and residuals (m, k).
+        """Learn from predictions and residuals (m, k) of the rows `evaluated`.
 
-        `dependent` are the folds of rows that depend on each other, and `folds` those
-        without which there is a fit.
+        `weight` and `dependent`, the folds of rows that depend on each other, are those
+        of all rows. Later rows are the farther from the known ones the later they are,
+        so their residuals are relative to their novelty.
         """
-        sizes, relative = np.abs(residuals), weight / weight.mean()
-        spread, own = Spread.learned(rows, predictions, sizes, relative, dependent)
+        own_weight = weight[evaluated] / weight[evaluated].mean()
+        part = None if dependent is None else dependent.take(evaluated)
         near = rows[:NEAR_ROWS]
 
-        def is_hidden(part: slice) -> np.ndarray:
-            if dependent is not None:
-                return dependent.is_hidden(part)[:, : len(near)]
-            return np.arange(part.start, part.stop)[:, None] == np.arange(len(near))
+        def is_hidden(block: slice) -> np.ndarray:
+            own = evaluated[block]
+            if dependent is None:
+                return own[:, None] == np.arange(len(near))
+            return dependent.is_hidden(own)[:, : len(near)]
 
-        own_novelty = novelty(kernel, alpha, rows[:NOVEL_ROWS], near, is_hidden)
-        out = predicted_rows(dependent, len(rows))
-        own_sizes = sizes / np.where(own > 0, own, 1.0)
-        n_groups = None
-        if dependent is not None and dependent.groups is not None:
-            sums = np.bincount(dependent.groups, weight)
+        is_forward = dependent is not None and dependent.is_forward
+        asked = rows[evaluated if is_forward else evaluated[:NOVEL_ROWS]]
+        far = novelty(kernel, alpha, asked, near, is_hidden)
+        usual = float(np.quantile(far, USUAL_NOVELTY))
+        sizes = np.abs(residuals)
+        if is_forward:
+            sizes = sizes * (usual / far)[:, None]
+        spread, own = Spread.learned(
+            rows[evaluated], predictions, sizes, own_weight, part
+        )
+        sizes = sizes / np.where(own > 0, own, 1.0)
+        n_groups = None if dependent is None else 1.0
+        if part is not None and part.groups is not None:
+            sums = np.bincount(part.groups, own_weight)
             n_groups = float(sums.sum() ** 2 / (sums**2).sum())
-        elif dependent is not None:
-            n_groups = _n_effective(np.copysign(own_sizes, residuals), dependent.codes)
+        elif part is not None:
+            n_groups = _n_effective(np.copysign(sizes, residuals), part.codes)
         return cls(
-            own_sizes,
-            weight if weighted else None,
-            folds,
+            sizes,
+            predictions,
+            own_weight if weighted else None,
             spread,
             near,
             kernel,
             alpha,
-            float(np.quantile(own_novelty[out[out < len(own_novelty)]], USUAL_NOVELTY)),
+            usual,
+            0.0 if is_forward else 1.0,
             n_groups,
         )
 
@@ -272,33 +287,37 @@ class Intervals:
         largest = (n - 0.5) / (n + 1)
         return min(coverage * (1 + 1 / self.n_groups), max(coverage, largest))
 
-    def widths_at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return the size of residuals at rows, (n, k), larger if they are far."""
-        far = novelty(self.kernel, self.alpha, rows, self.near) / self.usual_novelty
-        return self.spread.at(rows, predictions) * np.maximum(far, 1.0)[:, None]
+    def _quantiles(self, predictions: np.ndarray, coverage: float) -> np.ndarray:
+        """Return the quantile of relative sizes at predictions, (n, k).
+
+        It is that of residuals at similar predictions (Mondrian conformal regression:
+        Boström & Johansson 2020), as many as have some outside their intervals,
+        interpolated between their medians.
+        """
+        level, out = self._level(coverage), np.empty(predictions.shape)
+        m = len(self.sizes)
+        n_parts = int(np.clip(m * (1 - coverage) / OUTSIDE, 1, MAX_PARTS))
+        if self.n_groups is not None:
+            n_parts = 1
+        for j, own in enumerate(self.predictions.T):
+            centres, quantiles = [], []
+            for part in np.array_split(np.argsort(own, kind="stable"), n_parts):
+                weight = None if self.weight is None else self.weight[part]
+                sizes = self.sizes[part, j : j + 1]
+                quantiles.append(float(conformal_quantile(sizes, level, weight)[0]))
+                centres.append(np.median(own[part]))
+            out[:, j] = np.interp(predictions[:, j], centres, quantiles)
+        return out
 
     def around(
         self, rows: np.ndarray, predictions: np.ndarray, coverage: float
     ) -> np.ndarray:
-        """Return intervals around predictions (n, k), (n, k, 2)."""
-        quantile = conformal_quantile(self.sizes, self._level(coverage), self.weight)
-        width = self.widths_at(rows, predictions) * quantile
+        """Return intervals around predictions (n, k) for encoded rows, (n, k, 2)."""
+        far = novelty(self.kernel, self.alpha, rows, self.near) / self.usual_novelty
+        width = np.maximum(far, self.least_novelty)[:, None]
+        width = width * self.spread.at(rows, predictions)
+        width *= self._quantiles(predictions, coverage)
         return np.stack([predictions - width, predictions + width], axis=-1)
-
-    def around_folds(
-        self, rows: np.ndarray, centres: np.ndarray, coverage: float
-    ) -> np.ndarray:
-        """Return CV+ intervals from predictions of fits without folds, (n, 20, k)."""
-        assert self.folds is not None
-        coverage = self._level(coverage)
-        widths = self.widths_at(rows, centres.mean(axis=1))
-        out = np.empty((len(centres), self.sizes.shape[1], 2))
-        for at, centre in enumerate(centres):
-            values, sizes = centre[self.folds], widths[at] * self.sizes
-            low = conformal_quantile(sizes - values, coverage, self.weight)
-            high = conformal_quantile(values + sizes, coverage, self.weight)
-            out[at, :, 0], out[at, :, 1] = -low, high
-        return out
 
 
 def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:

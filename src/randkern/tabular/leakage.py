@@ -35,12 +35,10 @@ _P_VALUE = 1e-6
 # For unrelated values in a row, the ratio is near 2, for smooth curves near 0 (von
 # Neumann 1941).
 _UNRELATED = 1.0
-# Shares of the variance of targets that a tree of one column leaves, and that a linear
-# combination of several leaves. Of the 21 tables of ``randkern bench tables``, a column
-# leaves no less than 1.7 %. Rows next to each boundary of a class that the tree may get
-# wrong, and rows and folds of the trees.
-_LEFT_BY_TREE, _LEFT_BY_SUM = 0.01, 1e-6
-_AT_BOUNDARY, _TREE_ROWS, _TREE_FOLDS = 2, 2000, 10
+# The share of the variance that a tree of one column leaves. Of the 21 tables
+# of ``randkern bench tables``, a column leaves no less than 1.7 %. Rows next to each
+# boundary of a class that the tree may get wrong, and rows and folds of the trees.
+_LEFT_BY_TREE, _AT_BOUNDARY, _TREE_ROWS, _TREE_FOLDS = 0.01, 2, 2000, 10
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ def suspected_leakage(
     - ``"time"``: a column of dates; or a numeric column by which the rows are sorted,
       if targets of successive rows are alike.
     - ``"target"``: a column from which a decision tree predicts 99 % of the variance of
-      the target in rows left out; or, in regression, columns of which the target is a
-      linear combination up to rounding.
+      the target in rows left out.
 
     Parameters
     ----------
@@ -261,24 +258,16 @@ def _determined(
     most = _LEFT_BY_TREE
     if not is_regression:
         most += _AT_BOUNDARY * Y.shape[1] / min(len(Y), _TREE_ROWS)
-    single = [column for column in columns if _share_left(column, Y) < most]
-    found = [_of_target((column.name,)) for column in single]
-    if is_regression and not single:
-        numbers = [c for c in columns if not c.is_text and np.isfinite(c.values).all()]
-        names = _summed(numbers, Y)
-        found += [_of_target(names)] if names else []
-    return found
-
-
-def _of_target(names: tuple[str, ...]) -> Suspicion:
-    named = " and ".join(map(repr, names))
-    how = "determines the target" if len(names) == 1 else "add up to the target"
-    return Suspicion(
-        "target",
-        names,
-        f"column{'s' * (len(names) > 1)} {named} {how}, or nearly so: drop what is not "
-        "known when predictions are made.",
-    )
+    return [
+        Suspicion(
+            "target",
+            (column.name,),
+            f"column {column.name!r} determines the target, or nearly so: drop what is "
+            "not known when predictions are made.",
+        )
+        for column in columns
+        if _share_left(column, Y) < most
+    ]
 
 
 def _share_left(column: _Column, Y: np.ndarray) -> float:
@@ -291,20 +280,3 @@ def _share_left(column: _Column, Y: np.ndarray) -> float:
     tree = DecisionTreeRegressor(random_state=0)
     predicted = cross_val_predict(tree, x, Y, cv=KFold(_TREE_FOLDS)).reshape(Y.shape)
     return float(((Y - predicted) ** 2).sum() / ((Y - Y.mean(axis=0)) ** 2).sum())
-
-
-def _summed(columns: list[_Column], Y: np.ndarray) -> tuple[str, ...]:
-    """Return the columns whose linear combination is the target up to rounding."""
-    if not columns or len(Y) < 2 * len(columns):
-        return ()
-    X = np.column_stack([column.values for column in columns])
-    with np.errstate(over="ignore", invalid="ignore"):
-        X, size = X - X.mean(axis=0), X.std(axis=0)
-    if not np.isfinite(size).all():
-        return ()
-    weights = np.linalg.lstsq(X / size, Y, rcond=None)[0]
-    if ((Y - (X / size) @ weights) ** 2).sum() > _LEFT_BY_SUM * (Y**2).sum():
-        return ()
-    # A column that could do without its share adds nothing but rounding.
-    is_used = abs(weights[:, 0]) > np.sqrt(_LEFT_BY_SUM) * Y.std()
-    return tuple(c.name for c, used in zip(columns, is_used, strict=True) if used)

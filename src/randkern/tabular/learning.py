@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
-from randkern.tabular.folds import Folds, divided, predicted_rows
-from randkern.tabular.leave_one_out import Loss, leave_one_out
-from randkern.tabular.presets import ADAPTED_SHARE, MAX_MEMBERS, Deadline, Plan
+from randkern.tabular.folds import Folds, divided
+from randkern.tabular.leave_one_out import Loss
+from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -93,6 +92,15 @@ class Learning:
         return cls(
             table, order, searched, encoders, codes, counts, loss, plan, deadline
         )
+
+    @property
+    def n_again(self) -> int:
+        """The number of kinds of kernels that are learned again without each fold.
+
+        In time, the first of these kernels would know few rows.
+        """
+        folds = self.table.folds
+        return 0 if folds is not None and folds.is_forward else self.plan.n_refits
 
     @property
     def searched_folds(self) -> Folds | None:
@@ -183,49 +191,3 @@ class Learning:
             trial.kernel, trial.alpha, sample, self.deadline, self.loss
         )
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=n_rows)
-
-    def compared(self, trials: Sequence[Trial]) -> list[tuple[Trial, np.ndarray]]:
-        """Return trials with their leave-one-out residuals, best first.
-
-        Residuals are multiplied by the roots of weights. If possible, trials are
-        evaluated on more rows than they were learned from.
-        """
-        plan = self.plan
-        rows = self.searched[: plan.compared_rows]
-        Y, w = self.table.Y[rows], self.table.weight[rows]
-        folds = None if self.table.folds is None else self.table.folds.take(rows)
-        out = predicted_rows(folds, len(rows))
-        results: list[tuple[float, Trial, np.ndarray]] = []
-        for at, trial in enumerate(trials[: plan.n_compared]):
-            if results and self.deadline.ends(COMPARISON):
-                break
-            if at < MAX_MEMBERS:
-                trial = self.adapted(trial, min(plan.adapted_rows, len(rows)))
-            U, residuals = self.sample(trial)[: len(rows)], None
-            while residuals is None:  # more rows may need a larger penalty
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w, folds)
-                if residuals is None:
-                    trial = replace(trial, alpha=10 * trial.alpha)
-            loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
-            results.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
-        results.sort(key=itemgetter(0))
-        return [(trial, residuals) for _, trial, residuals in results]
-
-
-def descended(
-    evaluate: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
-) -> Any:
-    """Return what `evaluate` returns at a place in a list with no better neighbour.
-
-    Losses decrease on the way from `start` to this place.
-    """
-    best, at = evaluate(start), start
-    for step in (1, -1):
-        while 0 <= at + step < size and not over():
-            candidate = evaluate(at + step)
-            if not candidate.loss < best.loss:
-                break
-            best, at = candidate, at + step
-        if at != start:
-            break
-    return best

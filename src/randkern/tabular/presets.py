@@ -5,9 +5,9 @@ numbers of rows, columns and classes and on `time_limit`, so the same data and s
 the same model on every machine and under any load. The clock is read by `Deadline`
 alone, which ends what is late, and says so.
 
-The table below has the share of the limit that each step may take. Seconds are those of
-a nominal core, and what an operation takes there follows from its sizes. Two usual
-cores take about half of these seconds, so that the deadline rarely ends anything.
+The table below has the share of a budget that each step may take, and
+`planned_seconds` says what they take on one usual core. The budget is the largest with
+which that is some four fifths of the limit, so that the deadline rarely ends anything.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from randkern.backend.compiled_loops import working_seconds
 from randkern.models.cells import rows_of_cells
@@ -51,13 +52,11 @@ _SHARES = {
     "regression of few rows": Shares(0.7, 0.15, 0.08, 0.3),
     "regression, learned again": Shares(0.4, 0.45, 0.0, 0.3),
     "regression of more rows": Shares(0.5, 0.35, 0.08, 0.45),
-    "regression in cells": Shares(0.35, 0.25, 0.0, 0.4),
+    "regression in cells": Shares(0.35, 0.12, 0.0, 0.5),
     "classes of few rows": Shares(0.4, 0.3, 0.03, 0.25),
     "classes, learned again": Shares(0.35, 0.4, 0.0, 0.25),
     "classes of many rows": Shares(0.3, 0.1, 0.0, 0.6),
 }
-# Regression of at most so many rows also has fits without each of their folds.
-FEW_ROWS = 2500
 # Classes of more rows are fitted in cells.
 MANY_ROWS = 8000
 # Rows that the search uses: exact regressions, all else.
@@ -80,13 +79,13 @@ N_REFINED, N_KEPT, CONTINUED = 3, 10, 10
 # per column.
 FLOOR = 6
 # Folds without each of which kernels are learned again, evaluations that it takes, and
-# most kinds of kernels; none if a kind takes a larger share of the limit.
+# most kinds of kernels; none if a kind takes a larger share of the budget.
 MAX_REFITTED = 5
 _RELEARNING, _MOST_REFITS, _REFIT_SHARE = 32, 8, 0.15
 # Rows on which trials are compared, and trials.
 _COMPARED_ROWS, _COMPARED = (200, 2000), (5, 10)
 # Fits that adapt a kernel to more rows, and the most of these rows.
-_ADAPTING_FITS, _ADAPTED_ROWS = 12, 6000
+_ADAPTING_FITS, _ADAPTED_ROWS = 6, 6000
 # How many times more rows than a kernel was learned from it is adapted to, at least.
 ADAPTED_SHARE = 1.2
 # Rows from which importances are computed.
@@ -94,8 +93,8 @@ EFFECT_ROWS = 2000
 # The most fits that are averaged.
 MAX_MEMBERS = 3
 # The most rows whose Gram matrix is factorised: beyond, it does not fit in memory. Up
-# to so many it always is, and else if it takes at most this share of the limit.
-MAX_FACTORISED, ALWAYS_FACTORISED, _FACTORISING_SHARE = 16_000, 2000, 1 / 3
+# to so many it always is, and else if the least search leaves the time.
+MAX_FACTORISED, ALWAYS_FACTORISED = 16_000, 2000
 # Of many rows, shares of the last step: learning in cells, the fit in cells, and that
 # of landmarks beside it; of classes, the kernel's, the penalty's and the fit's.
 _CELL_SHARES, _CLASS_SHARES = (0.3, 0.4, 0.25), (0.25, 0.25, 0.5)
@@ -114,12 +113,17 @@ _CHOOSING_CELLS, CHOOSING_CELL_ROWS, HELD_SHARE = (4, 16), 1000, 0.25
 _CHOOSING_ROWS, HELD_ROWS = (8000, 3000), 4000
 # Penalties of logistic regression relative to least squares, and the first one tried.
 PENALTIES, FIRST_PENALTY = (1.0, 0.3, 0.1, 0.03, 0.01), 0.3
-# Share of the limit in which the smallest cells must fit the rows that are used, and
-# that of an exact fit of classes, which is always made up to 2,000 rows.
-_USED_SHARE, _EXACT_SHARE = 0.3, 0.35
+# Share of the limit in which the smallest cells must fit the rows that are used.
+_USED_SHARE = 0.3
 # Logistic regressions with which each of the best kernels is evaluated on rows left
 # out, most kernels, and rows.
 _PENALTIES_TRIED, _MOST_PARTS, _PART_ROWS = 3, 5, (500, 2000)
+
+# The share of the limit that plans take, and the budgets from which they are made: the
+# least, as a share of the limit, their ratio, and their number.
+_USED, _LEAST_BUDGET, _BUDGET_STEP, _MOST_STEPS = 0.8, 0.25, 1.08, 40
+# How many times all rows are in cells, which overlap.
+_OVERLAPPED = 1.6
 
 
 # -- numbers that are the same in all plans --------------------------------------------
@@ -135,9 +139,9 @@ PRECISIONS = (0.3, 1.0)
 # (almost) without noise, which kernels do not overfit. The logarithm of their squared
 # errors falls without bound where a kernel predicts exactly, faster than the evidence.
 NOISELESS = 0.01
-# Up to so many rows, all are left out in so many folds; beyond, only the last ones, one
-# at a time, or, if rows depend on each other, in folds.
-MAX_FOLDED, FOLDS, VALIDATION_ROWS, MAX_LEFT_OUT = 3000, 20, 1500, 6000
+# The most rows that are left out of an exact fit, one at a time, or, if they depend on
+# each other, in folds.
+VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
 # Factors of lengthscales and penalties for more rows than those of the search, and the
 # least gain of the loss.
 SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
@@ -167,11 +171,12 @@ SMALLEST_SIZE = 0.05
 # Intervals are wider at rows that are farther from at most so many than this share of
 # at most so many.
 NEAR_ROWS, USUAL_NOVELTY, NOVEL_ROWS = 3000, 0.95, 500
-# Importances: how often rows are halved, and how many rows get another row's columns.
-HALVINGS, CHANGED_ROWS = 3, 200
-# Most kernel values that they take, counted as of 100 encoded columns: some five
-# seconds' work. Wide tables have fewer rows.
-EFFECT_VALUES, MIN_CHANGED, MIN_EFFECT_ROWS = 2e8, 20, 100
+# Residuals outside of intervals by which those of similar predictions have a width of
+# their own, and the most parts into which predictions are divided.
+OUTSIDE, MAX_PARTS = 15, 10
+# Importances: how often a column is shuffled, and the most kernel values that all take,
+# counted as of 100 encoded columns: some five seconds. Wide tables have fewer rows.
+SHUFFLES, EFFECT_VALUES, LEAST_EFFECT_ROWS = 3, 2e8, 100
 
 
 # -- what operations take --------------------------------------------------------------
@@ -180,20 +185,23 @@ EFFECT_VALUES, MIN_CHANGED, MIN_EFFECT_ROWS = 2e8, 20, 100
 # per entry and column.
 _RATE = 3e10
 _ENTRY_SECONDS, _COLUMN_SECONDS = 2e-8, 2e-10
-# Operations of an exact fit per n³; for features, the share of products in the time.
-_FACTORISING, _FEATURES_SHARE = 0.4, 0.3
+# Operations of an exact fit per n³, and of one with residuals of rows left out; for
+# features, the share of products in the time.
+_FACTORISING, _LEAVING_OUT, _FEATURES_SHARE = 0.25, 1.2, 0.3
 # Seconds of a leave-one-out loss with its gradient: in all, per n·d, n², n²·d, n²·k and
 # n³, for n rows, d columns and k targets.
-_EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
+_EVALUATION = (3e-4, 1.5e-7, 6e-8, 9e-10, 7.5e-10, 3.4e-11)
 # Seconds of the fit to a cell of rows besides its operations.
 _CELL_SECONDS = 2e-3
-# Of logistic regression: seconds per n³, and per n² and pair of classes, of rows left
-# out; products with the kernel, for two classes and for several, with up to so many
-# columns, operations of one per n², and steps.
-_INVERSE_SECONDS, _PAIR_SECONDS = 1e-10, 1e-9
+# Of logistic regression: products with the kernel, for two classes and for several,
+# with up to so many columns, operations of one per n², and steps.
 _PRODUCTS, _COLUMNS, _PRODUCT, _STEPS = (40, 200), 8, 20.0, 8
 # Fits that choose a penalty, and kernels that are compared.
-_TRIED, _KERNELS = 2.5, 2
+_TRIED, _KERNELS = 4, 2
+# Indicators of categories that take the time of a column of numbers.
+INDICATORS_PER_NUMBER = 4
+# Of the sizes of residuals.
+_INTERVALS_SECONDS = 0.6
 
 
 def largest(cost: Callable[[int], float], seconds: float, least: int, most: int) -> int:
@@ -230,6 +238,11 @@ def _exact(n: int, d: int) -> float:
     return _gram(n, d) + _factorising(n)
 
 
+def _left_out(n: int, d: int) -> float:
+    """Return the seconds of an exact fit to n rows and of residuals without them."""
+    return _gram(n, d) + _LEAVING_OUT * float(n) ** 3 / _RATE
+
+
 def _landmarks(n: int, D: int, d: int = 0) -> float:
     """Return the seconds of least squares with D landmarks on n rows."""
     entries = n * D * (_ENTRY_SECONDS + _COLUMN_SECONDS * d)
@@ -244,11 +257,14 @@ def _logistic(n: int, d: int, k: int, n_fits: float = 1.0) -> float:
     return 2 * _gram(n, d) + operations / _RATE
 
 
-def _left_out(n: int, d: int, k: int) -> float:
-    """Return the seconds of probabilities of rows that are left out."""
-    inverses = k * _INVERSE_SECONDS * float(n) ** 3
-    pairs = (_PAIR_SECONDS * n + 2 * k / _RATE) * n * k**2
-    return _logistic(n, d, k) + inverses + pairs
+@cache
+def _share_of_cell(n_cells: int) -> float:
+    return rows_of_cells(10**9, n_cells) / 1e9
+
+
+def _rows_of_cells(n: int, n_cells: int) -> int:
+    """Return into how many rows per cell n different rows are divided."""
+    return math.ceil(n * _share_of_cell(n_cells))
 
 
 def _cells(cost: Callable[[int], float], n: int, seconds: float, most: int) -> int:
@@ -259,7 +275,7 @@ def _cells(cost: Callable[[int], float], n: int, seconds: float, most: int) -> i
     """
     n_cells = 1
     while True:
-        rows = rows_of_cells(n, n_cells)
+        rows = _rows_of_cells(n, n_cells)
         fits = rows <= most and n_cells * (_CELL_SECONDS + cost(rows)) <= seconds
         if rows <= _CELL_ROWS[0] or fits:
             return rows
@@ -272,7 +288,7 @@ def _most_in_cells(cost: Callable[[int], float], seconds: float) -> int:
     rows, n_cells = n, 1
     while rows > _CELL_ROWS[0]:
         n_cells += 1 + n_cells // 20
-        rows = rows_of_cells(n, n_cells)
+        rows = _rows_of_cells(n, n_cells)
     return int(seconds * n / (n_cells * (_CELL_SECONDS + cost(rows)))) + 1
 
 
@@ -298,9 +314,8 @@ class Plan:
         Kinds of kernels that are learned again without each fold.
     n_compared, compared_rows, adapted_rows : int
         Trials that are compared, on how many rows, and to how many they are adapted.
-    n_parts, part_rows : int
-        Kernels for which penalties of logistic regression are compared, on how many
-        rows.
+    n_parts : int
+        Kernels for which penalties of logistic regression are compared.
     n_members, last_adapted_rows : int
         Fits that are averaged, and the rows to which their kernels are adapted.
     learned_rows, cell_rows : int
@@ -322,7 +337,6 @@ class Plan:
     compared_rows: int = _COMPARED_ROWS[1]
     adapted_rows: int = 0
     n_parts: int = MAX_MEMBERS
-    part_rows: int = 0
     n_members: int = 1
     last_adapted_rows: int = 0
     learned_rows: int = _LEARNED_ROWS[0]
@@ -335,6 +349,8 @@ class Plan:
 def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     """Return the plan for n rows of d encoded columns.
 
+    It is the largest that takes `_USED` of the limit by what its steps take.
+
     Parameters
     ----------
     n, d : int
@@ -342,33 +358,97 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
         0: regression.
     time_limit : float
     """
+    in_cells = n > (MANY_ROWS if n_classes else MAX_FACTORISED)
+
+    def plan_at(step: int) -> Plan:
+        budget = _LEAST_BUDGET * time_limit * _BUDGET_STEP**step
+        return _plan(n, d, n_classes, time_limit, budget, in_cells)
+
+    def cost(step: int) -> float:
+        return sum(planned_seconds(plan_at(step), n, d, n_classes).values())
+
+    seconds = _USED * time_limit
+    in_cells = in_cells or (n > ALWAYS_FACTORISED and cost(0) > seconds)
+    return plan_at(largest(cost, seconds, 0, _MOST_STEPS))
+
+
+def planned_seconds(plan: Plan, n: int, d: int, n_classes: int) -> dict[str, float]:
+    """Return what each step of a plan takes."""
+    k = n_classes if n_classes > 2 else 1
+    half = -(-plan.first_steps // 2)
+    first, more = (_evaluation(m, d, k) for m in (plan.first_rows, plan.more_rows))
+    if plan.searched_rows > SEARCHED_ONCE:
+        streamed = 6 * TRIED_STEPS + N_REFINED * STREAMED_STEPS
+        seconds = {"search": 24 * first + streamed * more}
+    else:
+        steps = 4 * plan.first_steps + 2 * half
+        seconds = {"search": (24 + steps) * first + N_REFINED * half * more}
+    rows = plan.searched_rows if plan.n_refits else plan.compared_rows
+    left_out = _left_out(rows, d)
+    if plan.n_refits:
+        known = rows - rows // MAX_REFITTED
+        refit = MAX_REFITTED * (_RELEARNING * _evaluation(known, d, k) + left_out)
+        seconds["comparison"] = plan.n_refits * refit
+    else:
+        adapting = _ADAPTING_FITS * _left_out(plan.adapted_rows, d)
+        seconds["comparison"] = plan.n_compared * left_out + MAX_MEMBERS * adapting
+    if not n_classes:
+        seconds["intervals"] = _INTERVALS_SECONDS
+    if plan.in_cells:
+        seconds["last"] = _cells_seconds(plan, d, k, n_classes > 0)
+        return seconds
+    if n_classes:
+        fits = _PENALTIES_TRIED * MAX_REFITTED
+        known = rows - rows // MAX_REFITTED
+        seconds["penalties"] = plan.n_parts * fits * _logistic(known, d, k)
+    last_rows = min(n, VALIDATION_ROWS)
+    fit = _exact(n, d) + float(n) ** 2 * last_rows / _RATE
+    if n_classes:
+        fit = _logistic(n, d, k)
+    adapting = _ADAPTING_FITS * _left_out(plan.last_adapted_rows, d)
+    if plan.last_adapted_rows < ADAPTED_SHARE * max(plan.more_rows, plan.adapted_rows):
+        adapting = 0.0
+    seconds["last"] = plan.n_members * (fit + adapting)
+    return seconds
+
+
+def _cells_seconds(plan: Plan, d: int, k: int, is_classes: bool) -> float:
+    """Return what learning and fitting in cells take."""
+    n, m = plan.fitted_rows, plan.cell_rows
+    seconds = _CELL_EVALUATIONS * _evaluation(plan.learned_rows, d, k)
+    n_cells = _OVERLAPPED * n / m if m < n else 1
+    if is_classes:
+        choosing = _KERNELS * _logistic(CHOOSING_CELL_ROWS, d, k, _TRIED)
+        seconds += plan.choosing_cells * choosing
+        return seconds + n_cells * (_CELL_SECONDS + _logistic(m, d, k))
+    seconds += n_cells * (_CELL_SECONDS + _left_out(m, d))
+    return seconds + _landmarks(n, plan.n_landmarks, d)
+
+
+def _plan(
+    n: int, d: int, n_classes: int, time_limit: float, budget: float, in_cells: bool
+) -> Plan:
+    """Return a plan whose steps take about their shares of a budget."""
     kind, k = "regression", 1
     if n_classes:
         kind, k = "classes", (n_classes if n_classes > 2 else 1)
     refit = MAX_REFITTED * _RELEARNING * _evaluation(n - n // MAX_REFITTED, d, k)
-    is_refitted = refit <= _REFIT_SHARE * time_limit and n <= SEARCHED_ONCE
-    if n_classes:
-        exact = _logistic(n, d, k)
-        limit = _EXACT_SHARE * time_limit
-        in_cells = n > MANY_ROWS or (n > ALWAYS_FACTORISED and exact > limit)
-        many = "classes of many rows" if in_cells else "classes of few rows"
-    else:
-        limit = _FACTORISING_SHARE * time_limit
-        in_cells = n > MAX_FACTORISED
-        in_cells |= n > ALWAYS_FACTORISED and _factorising(n) > limit
-        few = "few" if n <= FEW_ROWS else "more"
+    is_refitted = refit <= _REFIT_SHARE * budget and n <= SEARCHED_ONCE
+    many = "classes of many rows" if in_cells else "classes of few rows"
+    if not n_classes:
+        few = "few" if n <= SEARCHED_ONCE else "more"
         many = f"regression {'in cells' if in_cells else f'of {few} rows'}"
     is_refitted &= not in_cells
     share = _SHARES[f"{kind}, learned again" if is_refitted else many]
-    plan = _search_plan(n, d, k, n_classes == 0, share.search * time_limit)
-    seconds = share.compared * time_limit
+    plan = _search_plan(n, d, k, n_classes == 0, share.search * budget)
+    seconds = share.compared * budget
     if is_refitted:
         n_refits = min(max(int(seconds / refit), MAX_MEMBERS), _MOST_REFITS)
         plan = replace(plan, n_refits=n_refits)
-    last = share.last * time_limit
+    last = share.last * budget
     if n_classes:  # half of it for penalties
         seconds /= 2
-    plan = _comparing_plan(plan, d, k, seconds, share.adapted * time_limit)
+    plan = _comparing_plan(plan, d, k, seconds, share.adapted * budget)
     if in_cells:
         fit = _logistic_cells_plan if n_classes else _ridge_cells_plan
         return fit(plan, n, d, k, last, time_limit)
@@ -376,8 +456,6 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     if n_classes:
         cost = _logistic(n, d, k)
         plan = _parts_plan(plan, n, d, k, seconds)
-    elif n <= FEW_ROWS:
-        cost += 3 * _factorising(n)
     n_members = min(max(int(last / cost), 1), MAX_MEMBERS)
     adapted = _most_adapted(d, n, last / n_members - cost)
     return replace(plan, n_members=n_members, last_adapted_rows=adapted)
@@ -423,12 +501,12 @@ def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
     """Return a plan whose penalties are compared in about so many seconds."""
 
     def cost(rows: int) -> float:
-        return _PENALTIES_TRIED * _left_out(rows, d, k)
+        return _PENALTIES_TRIED * MAX_REFITTED * _logistic(rows, d, k)
 
     least, most = (min(m, n) for m in _PART_ROWS)
     rows = largest(cost, seconds, least, most)
     n_parts = min(max(int(seconds / cost(rows)), 1), _MOST_PARTS)
-    return replace(plan, n_parts=n_parts, part_rows=rows)
+    return replace(plan, n_parts=n_parts, compared_rows=rows)
 
 
 def _learned_rows(d: int, k: int, seconds: float) -> int:

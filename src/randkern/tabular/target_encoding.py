@@ -81,7 +81,7 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         weight = np.ones(len(X))
         if sample_weight is not None:
             weight = np.asarray(sample_weight, dtype=float)
-        folds = _random_folds(X) if folds is None else folds
+        folds = _random_folds(X, Y) if folds is None else folds
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         self.n_scores_ = Y.shape[1]
         scores = self._fit_columns(X, Y, weight / weight.mean(), list(folds.splits()))
@@ -156,8 +156,11 @@ def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
     return Y[:, 1:] if len(labels) == 2 else Y
 
 
-def _random_folds(X: Any) -> Folds:
-    """Return random folds of rows, with copies of a row in the same one."""
+def _random_folds(X: Any, Y: np.ndarray) -> Folds:
+    """Return random folds of rows, with copies of a row and its target in the same one.
+
+    Equal rows of different targets are no copies: a table may have few columns.
+    """
     import pandas as pd
 
     codes = np.arange(len(X))
@@ -166,7 +169,9 @@ def _random_folds(X: Any) -> Folds:
             codes = pd.util.hash_pandas_object(X, index=False).to_numpy()
         else:
             codes = X.hash_rows(0).to_numpy()
-    return Folds(codes % min(_FOLDS, len(X)))
+        targets = pd.util.hash_pandas_object(pd.DataFrame(Y), index=False)
+        codes = codes ^ targets.to_numpy()
+    return Folds((codes % min(_FOLDS, len(X))).astype(int))
 
 
 def best_ridge(

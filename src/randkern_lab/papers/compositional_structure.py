@@ -341,7 +341,8 @@ def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
         for ratio, of_rows in RATIOS.items():
             named = {"measure": "risk", "data": images.name, "curve": curve}
             size = max(2, 2 * round(of_rows(n) / 2))  # two columns a draw
-            yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
+            if n * size <= options.entries:
+                yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
