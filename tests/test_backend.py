@@ -105,17 +105,6 @@ def test_cos_sin_wide_error(dtype):
     np.testing.assert_allclose(sine, np.sin(exact), rtol=0, atol=tolerance(dtype))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e30])
-def test_is_fast_sees_values_out_of_range(dtype, bad):
-    x = np.zeros(100, dtype=dtype)
-    assert compiled_is_fast(x)
-    x[37] = bad
-    assert not compiled_is_fast(x)
-    assert not cpu.is_fast(x)
-
-
 # Elementwise primitives against the reference.
 
 
@@ -252,17 +241,6 @@ def test_squared_distances(dtype, n, m):
     np.testing.assert_allclose(out, expected, atol=8 * np.finfo(dtype).eps)
     assert abs(near - expected_near).sum() <= 1e-4 * n * m  # on the edge
     assert sides_untouched(full, m)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_distances_of_few_rows_load_no_compiled_code(dtype, monkeypatch):
-    monkeypatch.setattr(pairwise, "squared_distances", None)
-    rng = np.random.default_rng(18)
-    X, Y = (rng.normal(size=(n, 40)).astype(dtype) for n in (3, 500))
-    distances = pairwise.scaled_squared_distances(X, Y, 0.5, False)
-    expected = 0.25 * ((X[:, None] - Y) ** 2).sum(axis=2)
-    assert distances.dtype == dtype
-    np.testing.assert_allclose(distances, expected, rtol=40 * np.finfo(dtype).eps)
 
 
 # Products.
@@ -471,17 +449,6 @@ def test_signs():
     values = counter.random_matrix(4, "sign", 0, 500, 0, 2000)
     assert set(np.unique(values)) == {-1.0, 1.0}
     assert abs(values.mean()) < 5 / np.sqrt(values.size)
-
-
-def test_extreme_words_give_finite_values():
-    words = np.zeros(counter._TILE, dtype=np.uint32)
-    half, values = counter._HALF_TILE, np.empty(counter._TILE, dtype=np.float32)
-    extremes = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], dtype=np.uint32)
-    words[:25], words[half : half + 25] = np.repeat(extremes, 5), np.tile(extremes, 5)
-    for distribution in DISTRIBUTIONS:
-        getattr(counter, f"_transform_{distribution}")(words, 25, values)
-        assert np.all(np.isfinite(values[:25]))
-        assert np.all(np.isfinite(values[half : half + 25]))
 
 
 def test_entries_are_uncorrelated():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from randkern import RowBlocks
-from randkern.data import RowBlock, row_blocks, rows_within
+from randkern.data import RowBlock, row_blocks
 from randkern.data.sources import default_block_rows
 from randkern.exceptions import DataFileError
 
@@ -45,12 +45,6 @@ class Recorder:
 @pytest.fixture
 def rows_and_targets(rng):
     return rng.normal(size=(50, 3)), rng.normal(size=50), rng.uniform(size=50)
-
-
-def test_ranges():
-    assert list(row_blocks(0, 3)) == []
-    assert rows_within(100, 8) == 12
-    assert rows_within(1, 8, at_least=4) == 4
 
 
 # -- streams of blocks ---------------------------------------------------------
@@ -441,13 +435,6 @@ def test_parquet_text_becomes_a_dataframe(tmp_path):
             values = [None if pd.isna(v) else v for v in block.X[name]]
             assert values == words[part]
         assert block.y.tolist() == list("pqpqpq")[part]
-
-
-def test_parquet_reads_no_other_column(tmp_path, monkeypatch):
-    path = write(tmp_path / "t.parquet", {"a": np.ones(5), "b": np.ones(5)})
-    rows = RowBlocks.from_parquet(path, columns=["b"])
-    tables = rows._blocks._tables()
-    assert [table.column_names for table in tables] == [["b"]]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The Cholesky solver against dense solves, and what it says when one is in doubt."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -121,20 +119,6 @@ def test_zero_right_hand_side(rng):
     assert solution.residual == 0
 
 
-@pytest.mark.parametrize("shape", [(3,), (3, 0), (3, 1)])
-def test_shape_of_the_right_hand_side_is_kept(shape):
-    assert solve(np.eye(3), np.ones(shape)).value.shape == shape
-
-
-def test_integer_and_float32_right_hand_sides(rng):
-    matrix = definite(rng, 5)
-    expected = np.linalg.solve(matrix, np.arange(5))
-    for dtype in (int, np.float32):
-        value = solve(matrix, np.arange(5, dtype=dtype)).value
-        assert value.dtype == np.float64
-        np.testing.assert_allclose(value, expected, rtol=1e-9)
-
-
 # -- in doubt ---------------------------------------------------------------------
 
 
@@ -165,24 +149,6 @@ def test_jitter_is_no_larger_than_it_must_be(rng):
             scipy.linalg.cholesky(gram + jitter / 10 * np.eye(40))
 
 
-def test_jitter_in_a_large_singular_matrix(rng):
-    """The copy between the triangles restores a matrix of several tiles."""
-    base = rng.normal(size=(700, 550)) / 20
-    Z, y = np.tile(base, 2), rng.normal(size=700)
-    with pytest.warns(IllConditionedWarning):
-        solution = solve(np.triu(Z.T @ Z), Z.T @ y)
-    assert solution.outcome is Outcome.JITTERED
-    expected = base @ scipy.linalg.lstsq(base, y)[0]
-    np.testing.assert_allclose(Z @ solution.value, expected, atol=1e-8)
-
-
-def test_zero_matrix_and_zero_right_hand_side():
-    with pytest.warns(IllConditionedWarning):
-        solution = solve(np.zeros((3, 3)), np.zeros(3))
-    np.testing.assert_array_equal(solution.value, 0.0)
-    np.testing.assert_allclose(solve(np.zeros((3, 3)), np.ones(3), 2.0).value, 0.5)
-
-
 @pytest.mark.parametrize(
     "matrix",
     [np.diag([1.0, -1.0, 1.0]), -np.eye(3), np.array([[1.0, 9.0], [9.0, 1.0]])],
@@ -200,17 +166,6 @@ def test_a_nearly_singular_matrix_warns(rng):
         solution = solve(matrix, np.array([1.0, 1e-17]))
     assert solution.outcome is Outcome.ILL_CONDITIONED
     np.testing.assert_allclose(solution.value, [1.0, 1.0])
-
-
-def test_no_warning_on_a_sound_matrix():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert solve(scipy.linalg.hilbert(8), np.ones(8)).outcome is Outcome.SUCCESS
-
-
-@pytest.mark.parametrize("outcome", [Outcome.JITTERED, Outcome.ILL_CONDITIONED])
-def test_doubtful_outcomes_say_what_to_do(outcome):
-    assert "increase alpha" in outcome.value
 
 
 # -- what cannot be solved --------------------------------------------------------
@@ -234,26 +189,6 @@ def test_never_returns_nan(off_diagonal, right, shift):
     matrix = np.array([[1.0, off_diagonal], [0.0, 1.0]])
     with pytest.raises((ValueError, np.linalg.LinAlgError)):
         solve(matrix, np.array([right, 1.0]), shift)
-
-
-@pytest.mark.parametrize(
-    ("make", "got"),
-    [
-        (np.asfortranarray, r"got shape \(12, 12\), dtype float64"),
-        (lambda A: A.astype(np.float32), "dtype float32"),
-        (lambda A: np.pad(A, (0, 5))[: len(A), : len(A)], r"shape \(12, 12\)"),
-        (lambda A: A[:5], r"shape \(5, 12\)"),
-        (lambda A: A[0], r"shape \(12,\)"),
-    ],
-    ids=["Fortran order", "float32", "strided", "oblong", "one dimension"],
-)
-def test_other_layouts_are_refused(rng, make, got):
-    """The factor is built in place: what is not C-ordered float64 is no place."""
-    given = make(definite(rng, 12))
-    before = given.copy()
-    with pytest.raises(ValueError, match=f"C-contiguous float64 array.*{got}"):
-        Cholesky().init(given, 1.0)
-    np.testing.assert_array_equal(given, before)
 
 
 @pytest.mark.parametrize("n", [1, 40, 64, 150])

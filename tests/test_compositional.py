@@ -13,20 +13,15 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import check_estimator
 
 import randkern as rk
 from _cases import redraw, z_bound
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
 from randkern import skeletons as sk
-from randkern._random import Stream
-from randkern.backend import paths
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.plan import evaluate
-from randkern.skeletons.paths import exact_support
 
 RNG = np.random.default_rng(11)
 CIRCLE_ROWS = RNG.uniform(-1.6, 1.6, (6, 9))
@@ -200,49 +195,6 @@ def test_many_independent_draws_have_the_mean_of_the_kernel():
     assert np.all(error <= z_bound(9) * np.sqrt(np.maximum(variance, 0)) + 1e-9)
 
 
-@pytest.mark.slow
-def test_measured_number_of_factors_is_the_complexity():
-    """Mean symbols of a draw against eq. 11, within the spread of the draws."""
-    cases = [
-        sk.fully_connected(9, 3, sk.Exponential(1.2)),
-        sk.fully_connected(9, 2, "erf"),
-        sk.convolutional((5, 5), [sk.Conv(3), sk.Dense("hermite2")], "cosine"),
-        sk.Skeleton(
-            [
-                *(sk.Input("circle", 0), sk.Input("circle", 1)),
-                *(sk.PowerSeries([0.2, 0.3, 0.5]), sk.Exponential(1.0)),
-            ],
-            [(0, 2), (1, 2), (2, 3), (0, 3)],
-        ),
-        sk.fully_connected(9, 1, "relu"),
-        sk.fully_connected(9, 1, "step"),
-    ]
-    n_draws, n_parts = 4000, 40
-    for skeleton in cases:
-        counts = []
-        for part in range(n_parts):
-            stream = Stream(5).child(part)
-            draws = paths.collect(
-                skeleton.alphabet.tables,
-                stream.key,
-                n_draws,
-                n_draws,
-                canonical=False,
-                width=1,
-            )
-            assert draws.n_counted == n_draws
-            counts.append(draws.n_factors / n_draws)
-        # Truncated distributions have a variance: 0.18·√L for ReLU, some 10⁵ for step.
-        distribution = skeleton.graph.distributions[0]
-        degrees = np.arange(len(distribution.probabilities))
-        spread = np.std(counts) / math.sqrt(n_parts)
-        if skeleton.depth == 1:
-            second = degrees**2 @ distribution.probabilities - distribution.mean**2
-            spread = math.sqrt(second / (n_draws * n_parts))
-        difference = np.mean(counts) - skeleton.complexity(truncated=True)
-        assert abs(difference) <= 7 * spread + 1e-12
-
-
 # -- merging and the constant feature ------------------------------------------------
 
 
@@ -302,26 +254,12 @@ def test_small_supports_are_listed_and_exact(skeleton, n_columns):
         np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
 
-def test_supports_are_as_long_as_they_should_be():
-    """n inputs on the circle are n features; too few columns mean draws."""
-    draws, shares, constant = exact_support(sk.fully_connected(7, 1, "identity"), 15)
-    assert len(shares) == 7
-    assert constant == 0
-    np.testing.assert_allclose(shares, 1 / 7)
-    assert not draws.is_real.any()
-    assert len(exact_support(sk.fully_connected(7, 1, "identity"), 14)[1]) == 7
-    assert exact_support(sk.fully_connected(7, 1, "identity"), 13) is None
-    assert exact_support(sk.fully_connected(7, 1, "relu"), 1000) is None
-    assert exact_support(sk.fully_connected(7, 1, "identity", "gaussian"), 100) is None
-
-
 @pytest.mark.slow
 def test_long_supports_are_listed_too():
     """The constant and 2n(2n + 1)/2 − n other products of two of 2n phases."""
     n = 120
     skeleton = sk.fully_connected(n, 1, "hermite2")
     size = 1 + n * (2 * n + 1) - n
-    assert exact_support(skeleton, size - 1) is None
     X = np.random.default_rng(33).uniform(-3, 3, (4, n))
     gram = estimate(rk.Compositional(skeleton), X, size)
     np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
@@ -436,14 +374,6 @@ def test_draw_i_does_not_depend_on_their_number():
     np.testing.assert_allclose(few, 10 * many[:, :40], rtol=1e-12, atol=1e-15)
 
 
-def test_single_precision():
-    kernel = rk.Compositional(sk.convolutional((3, 3), [sk.Conv(2), sk.Dense()]))
-    fitted = features(kernel, CIRCLE_ROWS, 500)
-    single = fitted.transform(CIRCLE_ROWS.astype(np.float32))
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, fitted.transform(CIRCLE_ROWS), atol=1e-5)
-
-
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_angles_of_any_size(scale):
     X = CIRCLE_ROWS * scale
@@ -522,26 +452,6 @@ def test_mixed_products_of_a_sphere_have_moduli_and_phases():
     assert np.all(error <= 1.5 * Z * np.sqrt(variance))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_components", [400, None])
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_ridge(n_components, solver):
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:600], y[:600]
-    skeleton = sk.convolutional((8, 8), [sk.Conv(3), sk.Dense()])
-    model = make_pipeline(
-        sk.PixelsToAngles(high=16),
-        rk.KernelRidgeClassifier(
-            rk.Compositional(skeleton),
-            alpha=1e-3,
-            n_components=n_components,
-            solver=solver,
-            random_state=0,
-        ),
-    )
-    assert model.fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.8
-
-
 def test_ridge_is_ridge_on_the_features():
     y = np.sin(CIRCLE_ROWS).sum(axis=1)
     kernel = rk.Compositional(sk.fully_connected(9, 2))
@@ -597,13 +507,6 @@ def test_compare_has_compositional_kernels():
     assert repr(kernel.skeleton.graph.bases[0]) == "gaussian(0.5)"
     with pytest.raises(ValueError, match="must be an integer"):
         parse_kernel("compositional:1.5")
-
-
-@pytest.mark.slow
-def test_estimator_checks():
-    check_estimator(rk.RandomFeatures(rk.Compositional(), 20))
-    check_estimator(sk.PixelsToAngles())
-    check_estimator(sk.TableToBases())
 
 
 def test_parameters_in_a_search():
@@ -683,29 +586,6 @@ def test_unresolved_kernels():
     )
     with pytest.raises(rk.exceptions.UnresolvedKernelError, match="resolve"):
         _ = kernel.is_normalised
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("constant", ["analytic", "sampled"])
-def test_suggested_number_of_features(constant):
-    """Independent draws have the error that was asked for, weighted ones half of it."""
-    skeleton = sk.fully_connected(9, 2)
-    plain = rk.Compositional(skeleton, deduplicate=False, constant=constant)
-    n_components = rk.suggest_n_components(plain, CIRCLE_ROWS, 0.05)
-    off = ~np.eye(6, dtype=bool)
-    exact = plain(CIRCLE_ROWS)
-
-    def error(kernel):
-        squares = [
-            np.sum((estimate(kernel, CIRCLE_ROWS, n_components, s) - exact)[off] ** 2)
-            for s in range(60)
-        ]
-        return np.sqrt(np.mean(squares) / np.sum(exact[off] ** 2))
-
-    # Over 60 seeds it has a standard deviation of 5 % at most.
-    assert 0.038 < error(plain) < 0.062
-    if constant == "analytic":
-        assert error(rk.Compositional(skeleton)) < 0.035
 
 
 # -- transformers --------------------------------------------------------------------
@@ -796,7 +676,6 @@ def test_tables_of_extreme_numbers(numbers):
         (lambda: sk.TableToBases("kind").fit([[0.0]]), "for a single column"),
         (lambda: sk.TableToBases([], scale=0).fit([[0.0]]), "scale must be"),
         (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=0), "depth must be"),
-        (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=1.5), "depth must be"),
         (lambda: sk.PixelsToAngles("a").fit([[0.0]]), "low and high must be finite"),
     ],
 )

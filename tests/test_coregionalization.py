@@ -49,6 +49,7 @@ def test_features_have_the_kernel_as_their_mean(name, projection, rows):
     assert np.all(np.abs(Z @ Z.T - kernel(rows)) <= 6 * deviation + 1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["alone", "product"])
 def test_the_variance_is_that_of_draws(name, rows):
     kernel, rows = OUTPUTS if name == "alone" else KERNEL, rows[:6]

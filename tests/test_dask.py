@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 
 import randkern as rk
@@ -20,7 +19,6 @@ from randkern.solvers import PCG, Outcome
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")
-delayed = pytest.importorskip("dask").delayed
 pd = pytest.importorskip("pandas")
 
 pytestmark = pytest.mark.slow
@@ -122,62 +120,6 @@ def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_chunks_need_not_be_aligned(client, solver, table, weight):
-    X, y = table
-    model = regressor(SOLVERS[solver])
-    local = clone(model).fit(X, y, sample_weight=weight)
-    columns = da.from_array(X, chunks=((1, 100, 139), (2, 3)))
-    model.fit(
-        columns, da.from_array(y, chunks=(77, 1)), da.from_array(weight, chunks=50)
-    )
-    assert_alike(model, local)
-    model.fit(columns, y, weight)  # NumPy arrays beside Dask's
-    assert_alike(model, local)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_labels(client, solver, class_weight, table):
-    X, y = table
-    labels = np.array(["a", "b", "c"])[np.digitize(y[:, 0], [2.5, 3.6])]
-    model = rk.KernelRidgeClassifier(
-        KERNEL,
-        1.0,
-        60,
-        solver=SOLVERS[solver],
-        class_weight=class_weight,
-        fit_intercept=True,
-        random_state=0,
-    )
-    local = clone(model).fit(X, labels)
-    distant = da.from_array(X, chunks=(100, -1))
-    model.fit(distant, da.from_array(labels, chunks=100))
-    assert_alike(model, local)
-    predictions = model.predict(distant)
-    assert isinstance(predictions, da.Array)
-    assert predictions.dtype == labels.dtype
-    np.testing.assert_array_equal(predictions.compute(), local.predict(X))
-    decisions = model.decision_function(distant)
-    assert decisions.shape == (N, 3)
-    np.testing.assert_allclose(
-        decisions.compute(), local.decision_function(X), atol=1e-4
-    )
-
-
-@pytest.mark.slow
-def test_predictions_of_one_and_of_many_targets(client, table):
-    X, y = table
-    distant = da.from_array(X, chunks=(100, 2))
-    for targets in (y, y[:, 0]):
-        model = regressor().fit(X, targets)
-        predictions = model.predict(distant)
-        assert predictions.shape == targets.shape
-        np.testing.assert_allclose(predictions.compute(), model.predict(X))
-
-
-@pytest.mark.nightly
 def test_dataframes(client, table, weight):
     X, y = table
     frame = pd.DataFrame(X, columns=list("abcde"))
@@ -193,19 +135,6 @@ def test_dataframes(client, table, weight):
     frame["a"] = "text"
     with pytest.raises(ValueError, match="numeric columns only"):
         regressor().fit(dd.from_pandas(frame, npartitions=3), distant["target"])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_sparse_partitions(client, solver, table):
-    X, y = table
-    X = np.where(X > 0.5, X, 0)
-    model = regressor(SOLVERS[solver])
-    local = clone(model).fit(sp.csr_array(X), y)
-    distant = da.from_array(X, chunks=(70, -1)).map_blocks(
-        sp.csr_matrix, meta=sp.csr_matrix((0, 0))
-    )
-    assert_alike(model.fit(distant, da.from_array(y, chunks=(70, -1))), local)
 
 
 @pytest.mark.slow
@@ -244,27 +173,6 @@ def test_partitions_without_rows(client, table):
 
 
 @pytest.mark.slow
-def test_lengthscales_come_from_all_partitions(client, table):
-    X, y = table
-    X[100:] *= 3
-    model = regressor(kernel=rk.Gaussian("scale"))
-    local = clone(model).fit(X, y)
-    model.fit(da.from_array(X, chunks=(70, -1)), y)
-    assert model.kernel_.lengthscale == pytest.approx(local.kernel_.lengthscale)
-    assert_alike(model, local)
-
-
-@pytest.mark.nightly
-def test_single_precision(client, table):
-    X, y = table
-    X = X.astype(np.float32)
-    for solver, tolerance in (("cholesky", 1e-5), (PCG(tol=1e-6), 1e-3)):
-        model = regressor(solver, alpha=1.0)
-        local = clone(model).fit(X, y)
-        assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local, tolerance)
-
-
-@pytest.mark.slow
 def test_schedulers_without_a_cluster(table):
     import dask
 
@@ -275,15 +183,6 @@ def test_schedulers_without_a_cluster(table):
                 model = regressor(solver)
                 local = clone(model).fit(X, y)
                 assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
-
-
-@pytest.mark.nightly
-def test_partitions_that_no_memory_keeps_are_read_again(client, table, monkeypatch):
-    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
-    X, y = table
-    model = regressor(PCG(tol=1e-9))
-    local = clone(model).fit(X, y)
-    assert_alike(model.fit(da.from_array(X, chunks=(70, -1)), y), local)
 
 
 @pytest.mark.slow

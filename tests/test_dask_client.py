@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -31,7 +31,6 @@ SUMMED = {
     ),
 }
 STREAMED = {"svc": rk.KernelSVC(n_components=30, max_iter=3)}
-ALIKE = ["features", "process", "logistic", "classes", "counts"]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -127,59 +126,6 @@ def test_the_client_does_not_grow(monkeypatch):
 
 
 # The same models as of arrays.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*STREAMED, *ALIKE])
-def test_the_model_of_arrays(name):
-    model = clone((STREAMED | SUMMED)[name]).set_params(random_state=0)
-    X, y = gathered(3)
-    expected = clone(model).fit(X, y)
-    distant, labels = collection(3)
-    with dask.config.set(scheduler="synchronous"):
-        if name == "features":
-            found = clone(model).fit(distant)
-            assert found.kernel_.lengthscale == pytest.approx(
-                expected.kernel_.lengthscale, rel=1e-12
-            )
-            np.testing.assert_allclose(found.transform(X), expected.transform(X))
-            return
-        found = clone(model).fit(distant, labels)
-        for method in ("predict", "decision_function", "predict_proba"):
-            if not hasattr(model, method):
-                continue
-            lazily = getattr(found, method)(distant)
-            assert isinstance(lazily, da.Array)
-            local = getattr(expected, method)(X)
-            assert lazily.shape == local.shape
-            assert lazily.dtype == local.dtype
-            np.testing.assert_allclose(lazily.compute(), local, atol=2e-3)
-        if is_classifier(model):
-            agreeing = (found.predict(distant).compute() == expected.predict(X)).mean()
-            assert agreeing > 0.995
-    assert found.n_features_in_ == WIDTH
-
-
-def test_weights_and_frames():
-    X, y = gathered(2)
-    weight = np.linspace(0, 2, len(X))
-    frame = pd.DataFrame(X[:, :3], columns=list("abc")).assign(y=y, weight=weight)
-    table = dd.from_pandas(frame, npartitions=3)
-    rows = frame[list("abc")]
-    features, process = (
-        clone(model).set_params(random_state=0)
-        for model in (SUMMED["features"], SUMMED["process"])
-    )
-    columns = table[list("abc")]
-    with dask.config.set(scheduler="synchronous"):
-        found = clone(features).fit(columns, sample_weight=table["weight"])
-        expected = clone(features).fit(rows, sample_weight=weight)
-        np.testing.assert_allclose(found.transform(rows), expected.transform(rows))
-        assert found.feature_names_in_.tolist() == list("abc")
-        found = clone(process).fit(columns, table["y"], table["weight"])
-        expected = clone(process).fit(rows, y, weight)
-        np.testing.assert_allclose(found.predict(rows), expected.predict(rows), 1e-6)
-        assert found.feature_names_in_.tolist() == list("abc")
 
 
 # Refusals, before anything is gathered.

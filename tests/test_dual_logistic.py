@@ -79,26 +79,6 @@ def test_many_rows_of_a_model_give_what_few_give(monkeypatch):
     )
 
 
-def test_memory_without_room_for_the_gram_matrix_gives_the_same_weights():
-    X, signs = rows(3000)
-    strength = np.full(3000, 2.0)
-    plenty = DualLogistic.of(Gaussian(1.0), X, signs[:, None], 10**9, Stream(0))
-    little = DualLogistic.of(Gaussian(1.0), X, signs[:, None], 250 * 10**6, Stream(0))
-    assert little.operator._n_cached < 3 <= plenty.operator._n_cached
-    found = [dual.minimise(strength, 1e-6, 500) for dual in (plenty, little)]
-    np.testing.assert_array_equal(found[0].weights, found[1].weights)
-
-
-def test_iterations_end_and_warn(monkeypatch):
-    monkeypatch.setattr(logistic, "_FACTORISED_ROWS", 100)
-    X, signs = rows(400)
-    model = rk.KernelLogistic(
-        Gaussian(0.1), 1e4, None, fit_intercept=False, tol=1e-10, max_iter=2
-    )
-    with pytest.warns(Warning, match="max_iter=2"):
-        model.fit(X, signs)
-
-
 def labels(n, k, seed=0):
     X, _ = rows(n, seed)
     f = np.sin(2 * X[:, 0]) + X[:, 1]
@@ -141,3 +121,13 @@ def test_several_classes_take_about_as_many_products_as_two():
         dual = DualLogistic.of(kernel, X, signs, 10**9, Stream(0))
         n_iter.append(dual.minimise(np.full(2000, 1.0), 1e-3, 1000).n_iter)
     assert n_iter[1] < 4 * n_iter[0]
+
+
+def test_iterations_end_and_warn(monkeypatch):
+    monkeypatch.setattr(logistic, "_FACTORISED_ROWS", 100)
+    X, signs = rows(400)
+    model = rk.KernelLogistic(
+        Gaussian(0.1), 1e4, None, fit_intercept=False, tol=1e-10, max_iter=2
+    )
+    with pytest.warns(Warning, match="max_iter=2"):
+        model.fit(X, signs)

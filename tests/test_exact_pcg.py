@@ -4,16 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 
 import randkern as rk
-from randkern._random import Stream
-from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.models import linear_operators, memory
-from randkern.models.linear_operators import KernelOperator
 from randkern.models.memory import kernel_operator_bytes
 from randkern.solvers import PCG, Outcome
 
@@ -114,20 +110,6 @@ def test_single_precision(name, fit_intercept, table, weight):
     assert_predict_alike(iterated, direct, X, 3e-4)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "laplacian", "linear", "product"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sparse_rows(name, dtype, table, weight):
-    X, y = table
-    X = np.where(X > 0.3, X, 0).astype(dtype)
-    tight = dtype == np.float64
-    solver = PCG(**TIGHT) if tight else PCG(tol=1e-5, rank=20)
-    direct = regressor(KERNELS[name], fit_intercept=True)
-    direct.fit(X, y, sample_weight=weight)
-    iterated = regressor(KERNELS[name], solver, fit_intercept=True)
-    iterated.fit(sp.csr_array(X), y, sample_weight=weight)
-    assert_predict_alike(iterated, direct, X, 1e-7 if tight else 3e-4)
-
-
 def test_against_scikit_learn(table):
     X, y = table
     theirs = KernelRidge(alpha=0.5, kernel="rbf", gamma=1 / 8).fit(X, y)
@@ -144,18 +126,6 @@ def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
     direct = regressor().fit(X, y, sample_weight=weight)
     iterated = regressor(solver=PCG(**TIGHT)).fit(X, y, sample_weight=weight)
     assert_predict_alike(iterated, direct, X, 1e-7)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 4, 9, 100])
-def test_any_number_of_tiles_is_cached(kept, table, rng):
-    X, _ = table
-    kernel, V = KERNELS["gaussian"], rng.normal(size=(N, 3))
-    nbytes = 8 * 64**2
-    rows, kept_bytes = ArrayRows(X, np.zeros((N, 1))), kept * nbytes + nbytes // 2
-    operator = KernelOperator(kernel, rows, Stream(1), kept_bytes, center=False)
-    for _ in range(3):  # the first product keeps tiles, the others use them
-        np.testing.assert_allclose(operator.product(V), kernel(X) @ V, atol=1e-11)
-    assert len(operator._cached) == min(kept, 10)
 
 
 def test_the_memory_limit_decides_how_many(table):
@@ -181,48 +151,6 @@ def test_auto_iterates_where_the_gram_matrix_does_not_fit(rng):
     # The default tolerance: a hundredth of the targets' standard deviation.
     assert np.abs(model.predict(X) - direct.predict(X)).max() < 0.1 * y.std()
     assert np.sqrt(np.mean((model.predict(X) - direct.predict(X)) ** 2)) < 0.01
-
-
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products_are_those_of_the_matrix(center, dtype, table, weight, rng):
-    X = table[0].astype(dtype)
-    kernel, V = KERNELS["laplacian"], rng.normal(size=(N, 3))
-    share = weight / weight.sum() if center else np.zeros(N)
-    centring = np.eye(N) - np.outer(np.ones(N), share)
-    root = np.sqrt(weight)[:, None]
-    matrix = root * (centring @ kernel(X.astype(float)) @ centring.T) * root.T
-    rows = ArrayRows(X, np.zeros((N, 1)), weight)
-    operator = KernelOperator(kernel, rows, Stream(1), 0, center=center)
-    error = np.abs(operator.matmat(V) - matrix @ V).max() / np.abs(matrix @ V).max()
-    assert error < (1e-5 if dtype == np.float32 else 1e-12)
-    values, vectors = operator.leading_eigenpairs(30)
-    expected = np.linalg.eigvalsh(matrix)[::-1][:30]
-    gram = vectors.T @ vectors
-    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-3)
-    assert np.all(np.diff(values) <= 0)
-    # A Nyström approximation lies below the matrix.
-    assert np.all(values <= expected[: len(values)] * (1 + 1e-4))
-    np.testing.assert_allclose(values[:3], expected[:3], rtol=0.3)
-
-
-def test_classes_and_intercepts(table):
-    X, y = table
-    labels = np.digitize(y[:, 0], [2.5, 3.6])
-    models = [
-        rk.KernelRidgeClassifier(
-            KERNELS["gaussian"],
-            0.1,
-            None,
-            solver=solver,
-            fit_intercept=True,
-            class_weight="balanced",
-            random_state=0,
-        ).fit(X, labels)
-        for solver in ("cholesky", PCG(**TIGHT))
-    ]
-    first, second = (model.decision_function(X) for model in models)
-    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 # The residual of a dual system is the error of the targets, which can all be met.

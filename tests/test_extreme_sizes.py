@@ -10,8 +10,7 @@ import pytest
 from sklearn.base import clone, is_classifier
 
 import randkern as rk
-from randkern.models.dual import exact_gram
-from randkern.solvers import PCG, mirror_upper
+from randkern.solvers import PCG
 
 KERNEL = rk.Matern(1.5, 2e4) + 1e5 * rk.Linear()
 LINES = {
@@ -57,7 +56,7 @@ def test_residuals_are_those_of_the_dense_system(alpha, scale, rng):
     y = np.sin(X[:, 0])
     kernel = scale * rk.Gaussian(3.0)
     model = rk.KernelRidgeRegressor(kernel, alpha, None, solver="cholesky").fit(X, y)
-    K = mirror_upper(exact_gram(kernel, X)).astype(np.longdouble)
+    K = kernel(X).astype(np.longdouble)
     left = y - (K @ model.dual_coef_ + alpha * model.dual_coef_)
     expected = float(np.sqrt((left**2).sum() / (y**2).sum()))
     assert abs(model.solution_.residual - expected) < 1e-6 + 0.1 * expected
@@ -208,19 +207,3 @@ def test_trials_end_with_a_finite_answer_or_an_error_that_has_a_name(part):
                 continue
         if not is_classifier(model):
             assert np.isfinite(predictions[0]).all(), seed
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("model", "size"),
-    [
-        (rk.KernelRidgeRegressor(n_components=20), 1e200),
-        (rk.KernelRidgeRegressor(n_components=20), 1e-200),
-        (rk.GaussianProcessRegressor(n_components=20), 1e99),
-        (rk.GaussianProcessRegressor(n_components=20), 1e-99),
-    ],
-)
-def test_targets_of_extreme_size_are_one_error(model, size):
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    with pytest.raises(ValueError, match="leave the range of float64; .* Divide y by"):
-        model.fit(X, size * X[:, 0])

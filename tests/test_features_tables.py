@@ -84,12 +84,6 @@ def test_categories_in_either_precision():
         )
 
 
-def test_text_needs_a_categorical_kernel():
-    for kernel in (None, rk.Gaussian("scale"), rk.Linear() + rk.Categorical()):
-        with pytest.raises(ValueError, match="'city' holds categories.*Categorical"):
-            features(kernel).fit(TABLE)
-
-
 def test_columns_by_name_and_number():
     table = pd.DataFrame(X, columns=list("abcd"))
     for columns in (["d", "b"], [3, 1], ["d", 1]):

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor as ScikitProcess
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -145,65 +144,6 @@ def test_mean_is_that_of_ridge(data):
     ridge = rk.KernelRidgeRegressor(rk.Gaussian(1.5), 0.3, 50, random_state=0)
     ridge.fit(X, Y, sample_weight=weight)
     np.testing.assert_allclose(model.predict(new), ridge.predict(new), atol=1e-9)
-
-
-@pytest.mark.parametrize("D", [30, 200, None], ids=["n > D", "n < D", "exact"])
-def test_a_weight_counts_equal_rows(D, data):
-    X, Y, new, weight = data
-    kernel = 2.0 * rk.Gaussian(1.5)
-    repeated = np.repeat(np.arange(N), weight.astype(int))
-    weighted = fixed(kernel, D).fit(X, Y, sample_weight=weight)
-    listed = fixed(kernel, D).fit(X[repeated], Y[repeated])
-    for a, b in zip(
-        weighted.predict(new, return_std=True),
-        listed.predict(new, return_std=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, atol=1e-8)
-    theta = weighted.theta_ + 0.1
-    for a, b in zip(
-        weighted.log_marginal_likelihood(theta, True),
-        listed.log_marginal_likelihood(theta, True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-8)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
-def test_blocks_are_arrays(dtype, weighted, data):
-    X, Y, new, weight = data
-    X, weight = X.astype(dtype), weight if weighted else None
-    model = fixed(2.0 * rk.Gaussian(1.5), 40, normalize_y=True)
-    parts = [slice(0, 1), slice(1, 50), slice(50, N)]
-    blocks = [
-        (X[p], Y[p]) if weight is None else (X[p], Y[p], weight[p]) for p in parts
-    ]
-    whole = model.fit(X, Y, sample_weight=weight).predict(new, return_std=True)
-    value = model.log_marginal_likelihood_value_
-    streamed = model.fit(rk.RowBlocks(blocks))
-    assert streamed.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-5)
-    tolerance = 1e-9 if dtype == np.float64 else 1e-3
-    parts = rk.RowBlocks([(new[:4],), (new[4:],)])
-    in_blocks = streamed.predict(parts, True)
-    for a, b in zip(in_blocks, whole, strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-    noisy = streamed.predict(parts, True, include_noise=True)[1]
-    expected = streamed.predict(new, True, include_noise=True)[1]
-    np.testing.assert_allclose(noisy, expected, rtol=1e-6)
-    assert np.all(noisy > in_blocks[1])
-
-
-@pytest.mark.slow
-def test_sparse_rows(data):
-    X, Y, new, _ = data
-    X = np.where(np.abs(X) > 0.5, X, 0.0)
-    model = rk.GaussianProcessRegressor(rk.Gaussian(ARD), 0.1, 40, random_state=0)
-    dense = model.fit(X, Y[:, 0]).predict(new, return_std=True)
-    theta = model.theta_
-    sparse = model.fit(sp.csr_array(X), Y[:, 0]).predict(sp.csr_array(new), True)
-    np.testing.assert_allclose(model.theta_, theta, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(sparse, dense, rtol=1e-3, atol=1e-4)
 
 
 # -- gradients ------------------------------------------------------------------------

@@ -130,31 +130,6 @@ def test_gradients(classes, D, weighted, data):
     np.testing.assert_allclose(gradient, numeric, rtol=0, atol=2 * distance * size)
 
 
-@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
-def test_a_weight_counts_equal_rows(D, data):
-    X, _, y, new, weight = data
-    repeated = np.repeat(np.arange(N), weight.astype(int))
-    weighted = fixed(rk.Gaussian(1.5), D).fit(X, y, sample_weight=weight)
-    listed = fixed(rk.Gaussian(1.5), D).fit(X[repeated], y[repeated])
-    np.testing.assert_allclose(
-        weighted.predict_proba(new), listed.predict_proba(new), atol=1e-7
-    )
-    assert weighted.log_marginal_likelihood_value_ == pytest.approx(
-        listed.log_marginal_likelihood_value_, rel=1e-9
-    )
-
-
-def test_blocks_and_single_precision(data):
-    X, _, y, new, _ = data
-    model = fixed(2.0 * rk.Gaussian(1.5), 40)
-    whole = model.fit(X, y).predict_proba(new)
-    model.fit(rk.RowBlocks([(X[:5], y[:5]), (X[5:], y[5:])]))
-    streamed = model.predict_proba(rk.RowBlocks([(new[:7],), (new[7:],)]))
-    np.testing.assert_allclose(streamed, whole, atol=1e-9)
-    single = model.fit(X.astype(np.float32), y).predict_proba(new.astype(np.float32))
-    np.testing.assert_allclose(single, whole, atol=1e-3)
-
-
 def test_learning_raises_the_likelihood(data):
     X, y, _, _, _ = data
     start = fixed(1.0 * rk.Gaussian(5.0), 100).fit(X, y)

@@ -1,6 +1,5 @@
 """What Gaussian processes learn: which maximum, from which rows, and warnings."""
 
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,7 +8,6 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
-from randkern.models import memory
 
 # -- which maximum ----------------------------------------------------------------
 
@@ -107,20 +105,6 @@ def data(rng):
     return X, np.sin(2 * X[:, 1]) + 0.5 * X[:, 0] + 0.1 * rng.normal(size=60)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
-def test_units_of_targets_do_not_matter(D, data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(n_components=D, random_state=0)
-    scores, ends = [], []
-    for unit in (1.0, 1e8, 1e12, 1e-9):
-        scores.append(model.fit(X, unit * y).score(X, unit * y))
-        ends.append(np.exp(model.theta_) / [unit**2, 1.0, unit**2])
-    assert scores[0] > 0.95
-    np.testing.assert_allclose(scores, scores[0], atol=2e-3)
-    np.testing.assert_allclose(ends[1:], [ends[0]] * 3, rtol=0.1)
-
-
 def test_weights_reach_the_units_of_targets():
     x = np.linspace(0, 4, 60)[:, None]
     y = np.sin(4 * x[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=60)
@@ -200,32 +184,3 @@ def test_a_noise_below_rounding_is_named(D, rows, data):
 
 
 # -- memory ------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("optimizer", ["l-bfgs-b", None])
-@pytest.mark.parametrize(("n", "D"), [(700, 400), (380, 400), (300, None)])
-@pytest.mark.parametrize(
-    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
-)
-def test_memory_is_what_was_counted(cls, n, D, optimizer, rng, monkeypatch):
-    counted = []
-    monkeypatch.setattr(memory, "check_memory", lambda n, *rest: counted.append(n))
-    minimize = scipy.optimize.minimize
-
-    def one_step(*args, options=None, **rest):
-        return minimize(*args, options=(options or {}) | {"maxiter": 1}, **rest)
-
-    monkeypatch.setattr(scipy.optimize, "minimize", one_step)
-    X = rng.normal(size=(n, 3))
-    y = (X[:, 0] > 0).astype(float)
-    kernel = 1.0 * rk.Gaussian(2.0)
-    model = cls(kernel, n_components=D, optimizer=optimizer, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X[:50], y[:50])  # what is imported and compiled counts not
-        tracemalloc.start()
-        model.fit(X, y)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peak < counted[-1] + 2**20

@@ -130,22 +130,6 @@ def test_gradients_under_a_mean(mean, D, rng):
 
 
 @BOTH
-@pytest.mark.parametrize("D", [40, None], ids=["features", "exact"])
-def test_a_weight_counts_equal_rows(D, name, data, rng):
-    X, y = data[0], data[1][name]
-    weight = rng.integers(0, 4, N)
-    repeated = np.repeat(np.arange(N), weight)
-    weighted = process(name, D).fit(X, y, sample_weight=weight)
-    listed = process(name, D).fit(X[repeated], y[repeated])
-    for a, b in zip(
-        weighted.predict(X, return_std=True),
-        listed.predict(X, return_std=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-
-
-@BOTH
 def test_landmarks_at_all_rows_are_the_exact_process(name, data, rng):
     X, y, new = data[0], data[1][name], rng.normal(size=(20, 2))
     exact = process(name, None).fit(X, y)
@@ -159,15 +143,6 @@ def test_landmarks_at_all_rows_are_the_exact_process(name, data, rng):
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@BOTH
-def test_streams_are_arrays(name, data):
-    X, y = data[0], data[1][name]
-    whole = process(name, 40).fit(X, y).predict(X)
-    blocks = rk.RowBlocks([(X[:20], y[:20]), (X[20:], y[20:])])
-    streamed = process(name, 40).fit(blocks).predict(X)
-    np.testing.assert_allclose(streamed, whole, rtol=1e-7)
 
 
 def test_units_of_targets(data):
@@ -218,15 +193,6 @@ def test_rates_are_learned(rng):
     np.testing.assert_allclose(wide**2, std**2 + mean, rtol=1e-9)
     assert 0.88 < np.mean(abs(y[400:] - mean[400:]) < 1.96 * wide[400:]) <= 1
     assert not hasattr(model, "noise_")
-
-
-def test_files_keep_the_likelihood(data, tmp_path):
-    pytest.importorskip("skops")
-    X, y = data[0], data[1]["poisson"]
-    model = process("poisson", 20).fit(X, y)
-    rk.save(model, tmp_path / "model.skops")
-    again = rk.load(tmp_path / "model.skops")
-    np.testing.assert_array_equal(model.predict(X), again.predict(X))
 
 
 @pytest.mark.parametrize(
@@ -337,35 +303,6 @@ def test_gradients_of_the_softmax(weighted, D, classes, rng):
     ]
     size = np.abs(gradient).max()
     np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
-
-
-@pytest.mark.parametrize("D", [30, None], ids=["features", "exact"])
-def test_a_weight_counts_equal_rows_of_classes(D, classes, rng):
-    X, y = classes
-    weight = rng.integers(0, 4, N)
-    repeated = np.repeat(np.arange(N), weight)
-    weighted = softmax(D).fit(X, y, sample_weight=weight)
-    listed = softmax(D).fit(X[repeated], y[repeated])
-    np.testing.assert_allclose(
-        weighted.predict_proba(X), listed.predict_proba(X), atol=1e-6
-    )
-    assert weighted.log_marginal_likelihood_value_ == pytest.approx(
-        listed.log_marginal_likelihood_value_, rel=1e-8
-    )
-
-
-def test_streams_and_single_precision_of_classes(classes):
-    X, y = classes
-    whole = softmax(30).fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(whole.sum(axis=1), 1.0, atol=1e-12)
-    blocks = rk.RowBlocks([(X[:20], y[:20]), (X[20:], y[20:])])
-    np.testing.assert_allclose(
-        softmax(30).fit(blocks).predict_proba(X), whole, atol=1e-6
-    )
-    single = softmax(30).fit(X.astype(np.float32), y)
-    np.testing.assert_allclose(
-        single.predict_proba(X.astype(np.float32)), whole, atol=1e-3
-    )
 
 
 def test_the_softmax_of_two_classes_is_the_logistic_function(classes):

@@ -56,31 +56,6 @@ def test_a_negligible_process_warns(rng):
         model.fit(X, X[:, 0] + 0.5 * y)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
-@pytest.mark.parametrize("normalize_y", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"n_components": None}, {"features": "nystrom"}],
-    ids=["features", "exact", "landmarks"],
-)
-def test_predictions_scale_with_the_targets(options, normalize_y, mean):
-    rng = np.random.default_rng(0)
-    X, new = rng.uniform(-2, 2, (150, 3)), rng.uniform(-2, 2, (20, 3))
-    y = 3 + np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=150)
-    model = rk.GaussianProcessRegressor(
-        mean=mean, normalize_y=normalize_y, random_state=0
-    ).set_params(**{"n_components": 60, **options})
-    results = []
-    shift = 1e8 if normalize_y or mean != "zero" else 0.0
-    for scale, offset in ((1.0, 0.0), (1e-4, 0.0), (1e6, shift)):
-        values, deviations = model.fit(X, scale * y + offset).predict(new, True)
-        results.append(((values - offset) / scale, deviations / scale))
-    for values, deviations in results[1:]:
-        np.testing.assert_allclose(values, results[0][0], rtol=1e-5)
-        np.testing.assert_allclose(deviations, results[0][1], rtol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("projection", ["dense", "orthogonal", "structured", "qmc"])
 def test_alpha_of_the_rational_quadratic_is_learned(projection, rng):

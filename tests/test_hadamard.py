@@ -1,8 +1,6 @@
 """The compiled structured projection: against its matrix, and its distributions."""
 
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from oracles.hadamard_matrices import block_matrix, projection_matrix
 from randkern.backend import hadamard
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.cpu import FAST_LIMIT_F32
-from randkern.backend.hadamard_kernels import schedule
 
 DTYPES = [np.float32, np.float64]
 TOLERANCE = {np.float32: 4e-6, np.float64: 1e-13}
@@ -182,27 +179,7 @@ def splitmix_signs(key, first, n_words):
     return 1.0 - 2.0 * bits
 
 
-@pytest.mark.parametrize("k", range(4, 25))
-def test_schedule_visits_every_bit_once_a_transform(k):
-    operations = schedule(k).operations
-    for transform in (1, 2, 3):
-        steps = operations[(operations[:, 4] == transform) & (operations[:, 0] < 5)]
-        bits = [bit for _, low, above, _, _ in steps for bit in range(low, above)]
-        assert sorted(bits) == list(range(k))
-        assert np.all(steps[:, 3] == (transform == 3))
-    signs = operations[operations[:, 0] >= 5]
-    assert signs[:, 4].tolist() == [2, 3]
-
-
 # Shapes and memory layouts
-
-
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 15, 16, 17, 67])
-def test_any_number_of_rows(n, rng):
-    X = rng.standard_normal((70, 50)).astype(np.float32)
-    norms = rng.uniform(1, 8, 150)
-    assert np.array_equal(pairs(X[:n], norms, 0, 150), pairs(X, norms, 0, 150)[:n])
-    assert np.array_equal(modulus(X[:n], norms, 0, 150), modulus(X, norms, 0, 150)[:n])
 
 
 def test_no_columns_of_features(rng):
@@ -212,24 +189,6 @@ def test_no_columns_of_features(rng):
 def test_only_a_bias():
     out = project(np.empty((2, 0)), np.ones(64), 0, 64, bias=3.0)
     np.testing.assert_allclose(np.linalg.norm(out, axis=1), 3.0)
-
-
-def test_writes_inside_a_wider_array_and_nothing_else(rng):
-    X, norms = rng.standard_normal((21, 33)), rng.uniform(1, 8, 100)
-    wide = np.full((21, 300), 7.0, dtype=np.float32)
-    inside = wide[:, 50:250]
-    write(
-        "pairs",
-        X,
-        key=KEY,
-        norms=norms,
-        row_start=10,
-        row_stop=110,
-        weight=0.5,
-        out=inside,
-    )
-    assert np.array_equal(inside, pairs(X, norms, 10, 110))
-    assert np.all(wide[:, :50] == 7) and np.all(wide[:, 250:] == 7)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -263,27 +222,6 @@ def test_sparse_rows_equal_dense_rows(dtype, rng):
         assert np.array_equal(
             pairs(sparse, norms, 0, 512, dtype, bias=0.5),
             pairs(sparse.toarray(), norms, 0, 512, dtype, bias=0.5),
-        )
-
-
-def test_errors_say_what_was_expected(rng):
-    X, norms = rng.standard_normal((4, 5)), np.ones(10)
-    options = dict(key=KEY, norms=norms, row_start=0, row_stop=10)
-    with pytest.raises(ValueError, match=r"shape \(4, 10\)"):
-        write("project", X, out=np.empty((4, 11)), **options)
-    with pytest.raises(TypeError, match="float32 or float64"):
-        write("project", X, out=np.empty((4, 10), np.float16), **options)
-    with pytest.raises(ValueError, match="columns of out must be contiguous"):
-        write("project", X, out=np.empty((10, 4)).T, **options)
-    with pytest.raises(ValueError, match="norms"):
-        write(
-            "project",
-            X,
-            key=KEY,
-            norms=norms,
-            row_start=0,
-            row_stop=9,
-            out=np.empty((4, 9)),
         )
 
 
@@ -437,28 +375,3 @@ def test_blocks_keep_norms_and_are_independent(rng):
 
 
 # Memory
-
-MEMORY = """
-import resource
-import numpy as np
-from randkern.backend.hadamard import StructuredRows
-d = m = 2**17
-def run(d, m):
-    X, out = np.ones((16, d), np.float32), np.zeros((16, 2 * m), np.float32)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rows = StructuredRows(key=1, norms=np.ones(m), row_start=0, row_stop=m)
-    rows.pairs(X, weight=1.0, out=out)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-run(64, 64)
-print(run(d, m))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes there")
-def test_memory_of_a_large_projection():
-    """The dense matrix would take 69 GB; the tiles and norms take a few MB."""
-    result = subprocess.run(
-        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
-    )
-    assert int(result.stdout) < 40_000  # kilobytes

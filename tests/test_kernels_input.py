@@ -190,28 +190,6 @@ def test_wrong_categories(categories):
         rk.RandomFeatures(rk.Categorical(categories=categories), 4).fit(X)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([1.0, 2.0], "2D array"),
-        ([[1.0, np.nan]], "NaN"),
-        ([[np.inf, 1.0]], "infinity"),
-        (np.empty((0, 3)), "0 sample"),
-        (np.empty((3, 0)), "0 feature"),
-        ([["a", "b"]], "convert string"),
-        (np.ones((2, 2, 2)), "dim 3"),
-        (np.ones((2, 2)) * 1j, "[Cc]omplex"),
-        (None, "2D array"),
-    ],
-)
-def test_wrong_rows(rows, message):
-    for kernel in (rk.Gaussian(), rk.Categorical(), rk.Linear() + rk.Optical()):
-        with pytest.raises(ValueError, match=message):
-            kernel(rows)
-        with pytest.raises(ValueError, match=message):
-            kernel.diag(rows)
-
-
 def test_widths_must_agree():
     with pytest.raises(ValueError, match="4 columns but Y has 3"):
         rk.Gaussian()(X, Y[:, :3])

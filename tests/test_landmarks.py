@@ -4,7 +4,6 @@ import itertools
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.stats import chi2
@@ -12,15 +11,12 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern._random import Stream
 from randkern.exceptions import MemoryLimitError
-from randkern.landmarks import _pivots, choose_landmarks, landmark_plan
-from randkern.models._feature_model import feature_sums
-from randkern.models.dual import feature_gram
-from randkern.plan import Plan, evaluate
+from randkern.landmarks import choose_landmarks, landmark_plan
+from randkern.plan import evaluate
 from randkern.solvers import PCG
 
 RNG = np.random.default_rng(3)
@@ -36,12 +32,6 @@ KERNELS = [
 
 def nystrom(kernel=None, n_components=20, **options):
     return rk.NystromFeatures(kernel, n_components, **({"random_state": 0} | options))
-
-
-@pytest.mark.nightly
-@parametrize_with_checks([nystrom()])
-def test_scikit_learn_conventions(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
@@ -86,11 +76,11 @@ def test_pivots_follow_the_distribution_of_randomly_pivoted_cholesky():
         expected[i, j] = K[i, i] / np.trace(K) * left[j] / left.sum()
     assert expected.sum() == pytest.approx(1)
     n = 20_000
-    generator = np.random.default_rng(0)
     counts = np.zeros((5, 5))
-    for _ in range(n):
-        i, j = _pivots(kernel, rows, 2, generator)
-        counts[i, j] += 1
+    for seed in range(n):
+        chosen = choose_landmarks(kernel, rows, None, 2, "rpcholesky", Stream(seed))
+        counts[min(chosen), max(chosen)] += 1
+    expected = np.triu(expected + expected.T)  # in either order
     likely = expected > 1e-4
     distance = ((counts - n * expected)[likely] ** 2 / (n * expected[likely])).sum()
     assert distance < chi2.isf(1e-6, likely.sum() - 1)
@@ -130,33 +120,10 @@ def test_rows_of_weight_zero_are_not_landmarks():
         assert rows.min() >= 30
 
 
-@pytest.mark.parametrize(
-    "convert", [sp.csr_matrix, pd.DataFrame, lambda X: X.astype(np.float32)]
-)
-def test_kinds_of_rows(convert):
-    plain = nystrom().fit(X)
-    features = nystrom().fit(convert(X))
-    Z = features.transform(convert(NEW))
-    single = Z.dtype == np.float32
-    expected = plain.transform(NEW)
-    np.testing.assert_allclose(Z, expected, atol=1e-4 if single else 1e-10)
-
-
 def test_seeds_decide():
     assert np.array_equal(nystrom().fit(X).landmarks_, nystrom().fit(X).landmarks_)
     other = nystrom(random_state=1).fit(X).landmarks_
     assert not np.array_equal(nystrom().fit(X).landmarks_, other)
-
-
-@pytest.mark.nightly
-def test_copies_and_files(tmp_path):
-    features = nystrom(rk.Gaussian(2.0)).fit(X)
-    Z = features.transform(NEW)
-    assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(NEW), Z)
-    pytest.importorskip("skops")
-    rk.save(features, tmp_path / "features.skops")
-    again = rk.load(tmp_path / "features.skops")
-    assert np.array_equal(again.transform(NEW), Z)
 
 
 def test_more_landmarks_are_never_worse():
@@ -285,71 +252,6 @@ def test_streams_and_batches_have_landmarks_too():
         ridge = Ridge(alpha=0.1, fit_intercept=False).fit(evaluate(got.plan_, X), Y)
         expected = ridge.predict(evaluate(got.plan_, NEW))
         np.testing.assert_allclose(got.predict(NEW), expected, atol=1e-7)
-
-
-def test_solving_never_takes_a_row_at_a_time(monkeypatch):
-    """T is solved with for a few vectors, and not for every row."""
-    solved = []
-    plain = Plan.solve
-
-    def watched(self, values, transposed=False):
-        solved.append(1 if values.ndim == 1 else values.shape[1])
-        return plain(self, values, transposed)
-
-    rows = RNG.normal(size=(400, 4))
-    y = np.sin(rows[:, 0])
-    monkeypatch.setattr(Plan, "solve", watched)
-    for given in (rows, rk.RowBlocks([(rows[:250], y[:250]), (rows[250:], y[250:])])):
-        model = rk.KernelRidgeRegressor(
-            rk.Gaussian(2.0), 0.1, 30, features="nystrom", solver=PCG(rank=3)
-        )
-        model.fit(given, y if given is rows else None).predict(rows)
-        # 4 rows for each of 3 eigenpairs of the preconditioner, or a target and at
-        # most 16 probes.
-        assert 0 < max(solved) <= 17
-        solved.clear()
-
-
-def test_ranges_of_columns_need_their_landmarks_only(monkeypatch):
-    plan = nystrom(rk.Gaussian(2.0)).fit(X).plan_
-    expected = evaluate(plan.raw, NEW)
-    counted = []
-    plain = rk.Gaussian._tile
-
-    def counting(self, X, Y, same):
-        counted.append(Y.shape[0])
-        return plain(self, X, Y, same)
-
-    monkeypatch.setattr(rk.Gaussian, "_tile", counting)
-    parts = [evaluate(plan.raw, NEW, slice(a, a + 5)) for a in range(0, 20, 5)]
-    np.testing.assert_array_equal(np.hstack(parts), expected)
-    assert counted == [5] * 4
-
-
-@pytest.mark.filterwarnings("ignore:rounding errors")
-def test_systems_of_rows_compute_each_column_once(monkeypatch):
-    """Gram matrices of features, and weights from those of rows."""
-    rows = RNG.normal(size=(90, 3))
-    plan = landmark_plan(rk.Gaussian(1.0), rows, None, 60, Stream(0))
-    Z = evaluate(plan, rows)
-    dual = RNG.normal(size=(90, 2))
-    counted = []
-    plain = rk.Gaussian._gram
-
-    def counting(self, X, Y, **options):
-        counted.append(X.shape[0] * Y.shape[0])
-        return plain(self, X, Y, **options)
-
-    monkeypatch.setattr(rk.Gaussian, "_gram", counting)
-    monkeypatch.setattr("randkern.models.dual.GRAM_TILE", 10)
-    monkeypatch.setattr("randkern.models._feature_model._COLUMNS", 10)
-    gram = feature_gram(plan, rows)
-    assert sum(counted) == 90 * 60
-    counted.clear()
-    sums = feature_sums(plan, lambda part: evaluate(plan.raw, rows, part), dual)
-    assert sum(counted) == 90 * 60
-    np.testing.assert_allclose(np.triu(gram), np.triu(Z @ Z.T), atol=1e-12)
-    np.testing.assert_allclose(sums, Z.T @ dual, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("solver", ["cholesky", PCG(tol=1e-4)])

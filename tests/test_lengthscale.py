@@ -118,20 +118,6 @@ def test_weights_have_no_scale(kernel, rule):
     assert equal == pytest.approx(resolved(kernel, rule, X), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
-        (np.ones(59), "sample_weight"),
-        (-np.ones(60), "[Nn]egative"),
-        (np.zeros(60), "zero"),
-        (np.full(60, np.nan), "NaN"),
-    ],
-)
-def test_wrong_weights(weight, message):
-    with pytest.raises(ValueError, match=message):
-        rk.Gaussian("scale").resolve(X, weight)
-
-
 # -- what they must not depend on ------------------------------------------------
 
 
@@ -148,26 +134,6 @@ def test_lengthscale_scales_with_the_data(kernel, rule, scale):
 def test_lengthscale_does_not_depend_on_the_origin(kernel, rule, shift, error):
     expected = resolved(kernel, rule, X)
     assert resolved(kernel, rule, X + shift) == pytest.approx(expected, rel=error)
-
-
-@RULES
-def test_rows_and_containers(kernel, rule):
-    expected = resolved(kernel, rule, X)
-    assert resolved(kernel, rule, X[::-1]) == pytest.approx(expected, rel=1e-12)
-    single = resolved(kernel, rule, X.astype(np.float32))
-    assert single == pytest.approx(expected, rel=1e-6)
-    table = pd.DataFrame(X, columns=list("abcde"))
-    assert resolved(kernel, rule, table) == pytest.approx(expected, rel=1e-12)
-
-
-@RULES
-def test_sparse_rows(kernel, rule):
-    rows = np.where(RNG.random(X.shape) < 0.3, X, 0.0)
-    weight = RNG.integers(0, 3, size=60).astype(float)
-    for weights in (None, weight):
-        dense = resolved(kernel, rule, rows, weights)
-        sparse = resolved(kernel, rule, sp.csr_array(rows), weights)
-        assert sparse == pytest.approx(dense, rel=1e-12)
 
 
 def test_blocks_of_many_rows_join():

@@ -14,7 +14,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern._random import Stream
@@ -47,23 +46,6 @@ def weights_of(tree, rows):
     for cell, members, weight in tree.cells(rows):
         out[members, cell] = weight
     return out
-
-
-@pytest.mark.slow
-@parametrize_with_checks([rk.LocalRegressor(), rk.LocalClassifier()])
-def test_conventions_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        rk.LocalRegressor(LinearRegression(), cell_rows=10),
-        rk.LocalClassifier(GaussianNB(), cell_rows=1000),
-    ]
-)
-def test_conventions_with_estimators_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 # -- the partition ---------------------------------------------------------------------
@@ -252,13 +234,6 @@ def test_kernels_without_lengthscale(kernel):
     assert rmse(model.predict(X_NEW)) < 0.8
     sparse = clone(model).fit(sp.csr_array(X), Y).predict(sp.csr_array(X_NEW))
     assert rmse(sparse) < 0.8
-
-
-def test_sparse_rows():
-    fitted = local().fit(sp.csr_array(X), Y).predict(sp.csr_array(X_NEW))
-    assert rmse(fitted) < 0.4
-    linear = rk.LocalRegressor(LinearRegression(), 100).fit(sp.csr_array(X), Y)
-    assert rmse(linear.predict(sp.csr_array(X_NEW))) < 0.8
 
 
 @pytest.mark.parametrize("n_columns", [3, 300])

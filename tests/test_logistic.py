@@ -221,6 +221,7 @@ def test_an_enormous_penalty_is_met_or_warned_of(C, rng):
     np.testing.assert_allclose(model.coef_, expected, rtol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_second_derivatives_save_iterations(classes, dtype):

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -86,21 +85,6 @@ def test_memory_of_a_container(limit, free, monkeypatch, tmp_path):
 def test_a_formatted_size_reads_back(n_bytes):
     text = format_bytes(n_bytes)
     assert abs(resolve_memory_limit(text) - n_bytes) <= max(0.5, 0.06 * n_bytes)
-
-
-@EVERY_MODEL
-@pytest.mark.parametrize("limit", ["lots", -5, 0, True, [1]], ids=repr)
-def test_models_refuse_bad_limits(cls, limit):
-    model = cls(rk.Gaussian(), n_components=4, memory_limit=limit)
-    with pytest.raises(ValueError, match="memory_limit"):
-        model.fit(np.eye(6), [0, 1] * 3)
-
-
-@EVERY_MODEL
-@pytest.mark.parametrize("limit", ["1GB", 10**9, 1e9, np.int64(10**9)], ids=repr)
-def test_models_take_good_limits(cls, limit):
-    model = cls(rk.Gaussian(), n_components=4, memory_limit=limit)
-    assert model.fit(np.eye(6), [0, 1] * 3).memory_limit is limit
 
 
 # -- what a limit stops -----------------------------------------------------------
@@ -254,16 +238,6 @@ def test_a_search_of_few_rows_needs_little(cv, rng):
     assert peak_bytes(lambda: model.fit(X, X[:, 0])) < 1 * MB
 
 
-def test_a_pickle_holds_no_projection():
-    """A fitted model pickles as its weights and its plan, whatever d."""
-    X = np.random.default_rng(0).normal(size=(100, 2000))
-    model = rk.KernelRidgeRegressor(
-        n_components=50, projection="dense", random_state=0
-    ).fit(X, X[:, 0])
-    model.predict(X)
-    assert len(pickle.dumps(model)) < 20_000
-
-
 # One fit in a process of its own: tracemalloc sees neither compiled code nor BLAS.
 _ALONE = """
 import json, re, sys
@@ -338,9 +312,18 @@ FITS = {
 }
 
 
+OFTEN = ("primal", "pcg", "svc")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(peak_memory_method() != "VmHWM", reason="no exact peak to read")
-@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+@pytest.mark.parametrize(
+    "fit",
+    [
+        pytest.param(fit, id=name, marks=[pytest.mark.nightly] * (name not in OFTEN))
+        for name, fit in FITS.items()
+    ],
+)
 def test_resident_memory_stays_within_the_limit(fit):
     """The features alone are more than all of it, or so is a second matrix."""
     answer = subprocess.run(
@@ -372,6 +355,7 @@ LEAVERS = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LEAVERS)
 def test_what_a_fit_took_is_free_when_it_ends(name, rng):
     """And not when Python next looks for circles of references."""

@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,12 @@ EXACT = {
 ALL = ESTIMATORS | EXACT
 # What takes long to fit, of which every eighth case is tried, by night.
 SLOW = ("MetricLearner", "LocalClassifier", "LocalRegressor", *TABLES)
+
+
+def some(cases: Iterable[Any], name: str) -> list[Any]:
+    """Return a third of the cases, which is another one for the next estimator."""
+    every = 8 if name in SLOW else 3
+    return list(cases)[list(ALL).index(name) % every :: every]
 
 
 def named(names: Any, *, fits: bool = False) -> Any:
@@ -340,7 +346,7 @@ def _takes_sparse(name: str, container: str) -> bool:
 @named(ALL, fits=True)
 def test_rows_of_any_kind_give_the_answer_of_dense_numbers(name):
     found, expected = {}, {}
-    for container, dtype in CASES[:: 8 if name in SLOW else 1]:
+    for container, dtype in some(CASES, name):
         values = suited(name, DTYPES[dtype](X))
         rows = CONTAINERS[container](values)
         if dtype not in expected:
@@ -470,7 +476,7 @@ INFINITE = {"infinity": (lambda: with_entry(X, np.inf), "infin")}
 @named(ALL, fits=True)
 def test_odd_rows_have_finite_answers_or_named_errors(name):
     found = {}
-    for kind, make in list(ODD_ROWS.items())[:: 8 if name in SLOW else 1]:
+    for kind, make in some(ODD_ROWS.items(), name):
         rows = suited(name, make())
         found[kind] = problem(lambda rows=rows: outputs(fitted(name, rows), rows))
     assert_right(found)
@@ -632,7 +638,7 @@ def test_targets_of_any_kind_give_the_answer_of_plain_ones(name):
     kinds = SAME_LABELS if is_classifier(ALL[name]) else SAME_NUMBERS
     expected = outputs(fitted(name, X), X)
     found = {}
-    for kind, make in list(kinds.items())[:: 8 if name in SLOW else 1]:
+    for kind, make in some(kinds.items(), name):
         found[kind] = problem(
             lambda make=make: outputs(fitted(name, X, make(y)), X), expected
         )
@@ -644,7 +650,7 @@ def test_odd_targets_have_finite_answers_or_named_errors(name):
     y = targets_of(name)
     kinds = ODD_LABELS if is_classifier(ALL[name]) else ODD_NUMBERS
     found = {}
-    for kind, make in list(kinds.items())[:: 8 if name in SLOW else 1]:
+    for kind, make in some(kinds.items(), name):
         found[kind] = problem(lambda make=make: outputs(fitted(name, X, make(y)), X))
     assert_right(found)
 
@@ -704,16 +710,15 @@ BAD_WEIGHTS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 
 @named([*WEIGHTED, *EXACT], fits=True)
 def test_weights_of_any_kind_give_the_answer_of_plain_ones(name):
-    every = 8 if name in SLOW else 1
     found = {}
-    for kind, make in list(SAME_WEIGHTS.items())[::every]:
+    for kind, make in some(SAME_WEIGHTS.items(), name):
         weight = np.full(N, 2.0) if kind == "a number" else WEIGHTS
         expected = outputs(fitted(name, X, weight=weight), X)
         found[kind] = problem(
             lambda make=make: outputs(fitted(name, X, weight=make(WEIGHTS)), X),
             expected,
         )
-    for kind, make in list(ODD_WEIGHTS.items())[::every]:
+    for kind, make in some(ODD_WEIGHTS.items(), name):
         found[kind] = problem(
             lambda make=make: outputs(fitted(name, X, weight=make(WEIGHTS)), X)
         )
@@ -840,21 +845,9 @@ REFUSED = {
         lambda: optics.ThermometerEncoder(per_column="a").fit(X),
         (ValueError, "per_column must be True or False, got 'a'"),
     ),
-    "infinite threshold": (
-        lambda: optics.ThresholdBinarizer(np.inf).fit(X),
-        (ValueError, "a finite number", "got inf"),
-    ),
     "infinite thresholds": (
         lambda: optics.ThresholdBinarizer([0.0, np.inf, 0.0]).fit(X),
         (ValueError, "a finite number", "inf"),
-    ),
-    "true threshold": (
-        lambda: optics.ThresholdBinarizer(True).fit(X),
-        (ValueError, "a finite number", "got True"),
-    ),
-    "level": (
-        lambda: optics.SimulatedOPU(10, level=2.0),
-        (ValueError, "must be between 0 and 1, got 2.0"),
     ),
     "outputs": (
         lambda: optics.SimulatedOPU(2**63),
@@ -864,14 +857,6 @@ REFUSED = {
         lambda: optics.SimulatedOPU(10).time_seconds(-1),
         (ValueError, "n_frames must be a non-negative", "got -1"),
     ),
-    "negative energy": (
-        lambda: optics.SimulatedOPU(10).energy_joules(-1),
-        (ValueError, "n_frames must be a non-negative", "got -1"),
-    ),
-    "frame to count from": (
-        lambda: optics.SimulatedOPU(10).reset(-1),
-        (ValueError, "frame must be a non-negative integer, got -1"),
-    ),
     "frame of a row": (
         lambda: optics.SimulatedOPU(10).transform(X > 0, frame=0.5),
         (ValueError, "frame must be a non-negative integer, got 0.5"),
@@ -880,10 +865,6 @@ REFUSED = {
     "negative rows": (
         lambda: rk.RowBlocks(lambda: iter([X]), n_rows=-1),
         (ValueError, "n_rows must be a positive integer, got -1"),
-    ),
-    "half a row": (
-        lambda: rk.RowBlocks(lambda: iter([X]), n_rows=2.5),
-        (ValueError, "n_rows must be a positive integer, got 2.5"),
     ),
     "components": (
         lambda: rk.KernelRidgeRegressor().set_params(n_components=2**63).fit(X, REAL),
@@ -907,15 +888,9 @@ REFUSED = {
         ),
         (MemoryLimitError, "Conv(window=250", "smaller images or windows"),
     ),
-    "padding beyond memory": (
-        lambda: skeletons.convolutional(
-            (4, 4), [skeletons.Conv(10**7, padding=10**7 - 1), skeletons.Dense()]
-        ),
-        (MemoryLimitError, "Conv(window=10000000"),
-    ),
     "no lengthscale": (
         lambda: rk.KernelRidgeRegressor(kernel=rk.Gaussian(None)).fit(X, REAL),
-        (ValueError, "must be a positive number", "'scale'"),
+        (ValueError, "must be a positive finite number", "'scale'"),
     ),
     "nu": (
         lambda: rk.Matern(nu=1e300)(X),
@@ -929,21 +904,9 @@ REFUSED = {
         lambda: _search(alphas=["a"]).fit(X, REAL),
         (ValueError, "alphas must be one or more positive finite", "got ['a']"),
     ),
-    "true alphas": (
-        lambda: _search(alphas=[True]).fit(X, REAL),
-        (ValueError, "alphas must be one or more positive finite", "got [True]"),
-    ),
-    "no splits": (
-        lambda: _search(cv=[]).fit(X, REAL),
-        (ValueError, "cv must yield at least one pair", "[]"),
-    ),
     "no pairs": (
         lambda: _search(cv=[1, 2]).fit(X, REAL),
         (ValueError, "cv must yield at least one pair", "[1, 2]"),
-    ),
-    "pairs of numbers": (
-        lambda: _search(cv=[(1, 2)]).fit(X, REAL),
-        (ValueError, "cv must yield at least one pair", "[(1, 2)]"),
     ),
     "rows beyond": (
         lambda: _search(cv=[(np.arange(5), np.array([99]))]).fit(X, REAL),
@@ -965,10 +928,6 @@ REFUSED = {
         lambda: rk.hoeffding_n_components(1e-200),
         (ValueError, "an error of 1e-200 needs more than 1e+12 features"),
     ),
-    "bound": (
-        lambda: rk.hoeffding_n_components(0.1, bound=1e200),
-        (ValueError, "an error of 0.1 needs more than 1e+12 features"),
-    ),
     "relative error": (
         lambda: rk.suggest_n_components(rk.Gaussian(1.0), X, 1e-200),
         (ValueError, "a relative error of 1e-200 needs more than 1e+12 features"),
@@ -980,10 +939,6 @@ REFUSED = {
     "map of an array": (
         lambda: _map(3, n_components=4)(X),
         (TypeError, "must be a torch.Tensor, got ndarray", "torch.as_tensor"),
-    ),
-    "map of a dataframe": (
-        lambda: _map(3, n_components=4)(frame(X)),
-        (TypeError, "must be a torch.Tensor, got DataFrame"),
     ),
 }
 

@@ -1,7 +1,6 @@
 """Models as files of ONNX: the same values from onnxruntime, kernel by kernel."""
 
 import numpy as np
-import onnx
 import onnxruntime
 import pandas as pd
 import pytest
@@ -380,27 +379,6 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
         model.model_.members = [Member(1.0, encoder, fit)]
         result = run(rk.export_onnx(model, tmp_path / "model.onnx", table), table)[1]
         assert np.abs(result - model.predict_proba(table)).max() < 1e-6
-
-
-def test_operators_are_not_compared_with_all_earlier_ones(tmp_path, monkeypatch):
-    """``add_node`` of skl2onnx does so: cells of 60,000 rows took six minutes."""
-    X = np.random.default_rng(0).normal(size=(600, 3))
-    ridge = rk.KernelRidgeRegressor(rk.Laplacian(2.0), n_components=None)
-    model = rk.LocalRegressor(ridge, cell_rows=50)
-    model.fit(X, X.sum(axis=1))
-    calls = []
-    container = skl2onnx.common._container.ModelComponentContainer
-    add_node = container.add_node
-
-    def counted(*args, **options):
-        calls.append(args)
-        add_node(*args, **options)
-
-    monkeypatch.setattr(container, "add_node", counted)
-    rk.export_onnx(model, tmp_path / "cells.onnx")
-    nodes = onnx.load(tmp_path / "cells.onnx").graph.node
-    assert len(nodes) > 100
-    assert len(calls) < 10
 
 
 def test_inputs_have_the_names_of_columns(tmp_path):

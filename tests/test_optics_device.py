@@ -5,14 +5,12 @@ import pickle
 import tracemalloc
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy import stats
 from sklearn.base import clone
 
-import randkern as rk
-from randkern.backend.camera import expose, look_up
+from randkern.backend.camera import expose
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.counter import random_matrix
 from randkern.optics import MirrorLayout, OpticalDevice, SimulatedOPU, _scattering
@@ -173,43 +171,12 @@ def test_structured_counts_do_not_depend_on_blocks(X, monkeypatch, two_threads):
     assert np.array_equal(tiled.transform(X), whole)
 
 
-@pytest.mark.parametrize("projection", ["streamed", "dense"])
-def test_other_counts_depend_on_blocks_by_rounding_only(X, projection, monkeypatch):
-    whole = SimulatedOPU(D, projection=projection, random_state=1).transform(X)
-    monkeypatch.setattr(_scattering, "_OTHER_ROWS", 9)
-    monkeypatch.setattr(_scattering, "_TILE_ENTRIES", 1)
-    monkeypatch.setattr(_scattering, "_TILE_COLUMNS", 700)
-    again = SimulatedOPU(D, projection=projection, random_state=1).transform(X)
-    assert np.abs(whole.astype(int) - again).max() <= 1
-    assert (whole != again).mean() < 1e-3
-
-
 def test_dense_and_streamed_are_one_matrix(X):
     dense, streamed = (
         SimulatedOPU(50, projection=name, random_state=1).calibrate(X)
         for name in ("dense", "streamed")
     )
     assert np.array_equal(dense.matrix(), streamed.matrix())
-
-
-@pytest.mark.parametrize(
-    "convert",
-    [
-        sp.csr_matrix,
-        sp.csr_array,
-        lambda X: X.astype(bool),
-        lambda X: X.astype(np.float32),
-        lambda X: X.astype(np.int64),
-        pd.DataFrame,
-        np.asfortranarray,
-        lambda X: X.tolist(),
-    ],
-)
-def test_bits_may_come_in_any_form(X, convert):
-    expected = SimulatedOPU(D, random_state=0).transform(X)
-    assert np.array_equal(
-        SimulatedOPU(D, random_state=0).transform(convert(X)), expected
-    )
 
 
 def test_clone_copy_and_pickle(X):
@@ -227,22 +194,6 @@ def test_clone_copy_and_pickle(X):
 
 
 # -- linear mode ------------------------------------------------------------
-
-
-def test_linear_mode_is_the_matrix_seen_by_the_anchor(X):
-    device = ideal(D)
-    Y = device.linear_transform(X)
-    assert Y.dtype == np.float32
-    anchor = device._anchor(slice(0, D))
-    field = X @ device.matrix().T
-    expected = np.sqrt(2) * (anchor.conj() * field).real / np.abs(anchor)
-    # Where the sum is not cut off, the error is that of rounding three counts.
-    light = np.abs(field + anchor) ** 2 * device.gain / 2
-    clear = (light < 65000) & (np.abs(anchor) ** 2 * device.gain > 1000)
-    assert clear.mean() > 0.7
-    # 0.5 in each; the anchor's size, from a count over 500, is off by 1/2000 at most.
-    bound = 1.5 / np.sqrt(device.gain * 500) + 6e-4 * np.abs(expected)
-    assert np.all((np.abs(Y - expected) < bound)[clear])
 
 
 def test_linear_mode_has_normal_rows(X):
@@ -307,13 +258,9 @@ def test_one_bit_one_output():
     [
         ([[0.5, 1.0]], "got the value 0.5; encode it first.*ThresholdBinarizer"),
         ([[0.0, np.nan]], "got the value nan.*ThermometerEncoder"),
-        ([[0.0, np.inf]], "got the value inf.*BitPlaneEncoder"),
-        ([[0, -1]], "got the value -1"),
-        ([[0, 2]], "got the value 2"),
         (sp.csr_matrix([[0.0, 3.0]]), "got the value 3"),
         ([["a", "b"]], "bits|numeric|convert"),
         ([[1j, 0]], "[Cc]omplex"),
-        ([0, 1], "2D"),
         (np.zeros((0, 3)), "0 sample"),
         (np.zeros((3, 0)), "0 feature"),
     ],
@@ -334,12 +281,6 @@ def test_wrong_width_and_too_many_bits(X):
     wide = sp.csr_matrix((1, 912 * 1140 + 1))
     with pytest.raises(ValueError, match="do not fit on 912 x 1140"):
         device.calibrate(wide)
-
-
-def test_repeated_entries_of_a_sparse_row_add_up():
-    twice = sp.csr_matrix((np.ones(2), ([0, 0], [1, 1])), shape=(1, 3))
-    with pytest.raises(ValueError, match="got the value 2"):
-        SimulatedOPU(10).transform(twice)
 
 
 @pytest.mark.parametrize(
@@ -421,25 +362,8 @@ def test_compiled_camera_against_numpy(rng, shape):
     assert not out[:, -3:].any()
 
 
-def test_compiled_camera_refuses():
-    light = np.ones((2, 2), np.float32)
-    numbers = {"gain": 1, "read_noise": 0, "shot_noise": 0, "key": 0}
-    numbers |= {"frame": 0, "pixel": 0}
-    with pytest.raises(ValueError, match="uint8 or uint16"):
-        expose(light, **numbers, full_scale=9, out=np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="does not fit uint8"):
-        expose(light, **numbers, full_scale=256, out=np.zeros((2, 2), np.uint8))
-    with pytest.raises(ValueError, match="counts must be uint8"):
-        look_up(np.zeros((1, 1)), np.ones(1, np.float32), np.zeros((1, 1), np.float32))
-
-
 def test_intensities_are_exponential(X):
     device = ideal(projection="auto")
     light = device.transform(X[:1]).ravel() / device.gain / X[0].sum()
     found = stats.kstest(light, "expon")
     assert found.pvalue > 1e-6
-
-
-def test_public_names():
-    assert rk.optics.SimulatedOPU is SimulatedOPU
-    assert rk.OpticalFeatures is rk.optics.OpticalFeatures

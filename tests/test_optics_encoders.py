@@ -7,7 +7,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from randkern.optics import BitPlaneEncoder, ThermometerEncoder, ThresholdBinarizer
 
@@ -18,12 +17,6 @@ ENCODERS = [
     ThermometerEncoder(n_levels=2, strategy="uniform", per_column=False),
     BitPlaneEncoder(),
 ]
-
-
-@pytest.mark.slow
-@parametrize_with_checks(ENCODERS)
-def test_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def tables(dtype=np.float64):
@@ -78,32 +71,6 @@ def test_median_of_what_is_not_zero():
     for rows in (X, sp.csr_matrix(X)):
         assert ThresholdBinarizer("median").fit(rows).threshold_ == 2.0
     assert ThresholdBinarizer("median").fit(0 * X).threshold_ == 0.0
-
-
-@pytest.mark.parametrize("threshold", [10, 0.0, -1.0, [5.0, 0.0, -2.0]])
-@pytest.mark.parametrize("kind", [np.uint8, np.float32])
-def test_sparse_rows_give_the_bits_of_dense_ones(rng, threshold, kind):
-    X = (rng.integers(0, 20, (30, 3)) * (rng.random((30, 3)) < 0.5)).astype(kind)
-    expected = X.astype(float) > np.asarray(threshold)
-    encoder = ThresholdBinarizer(threshold).fit(X)
-    dense, sparse = encoder.transform(X), encoder.transform(sp.csr_matrix(X))
-    assert np.array_equal(dense, expected)
-    assert sp.issparse(sparse) == (np.min(threshold) >= 0)
-    sparse = sparse.toarray() if sp.issparse(sparse) else sparse
-    assert np.array_equal(sparse, expected)
-    assert dense.dtype == sparse.dtype == np.uint8
-
-
-def test_repeated_entries_of_sparse_rows_add_up():
-    data, indices = np.array([6.0, 6.0, 3.0]), np.array([0, 0, 1])
-    twice = sp.csr_array((data, indices, np.array([0, 2, 3])), shape=(2, 2))
-    for threshold in (5, 10, "auto", "median"):
-        sparse = ThresholdBinarizer(threshold).fit(twice)
-        dense = ThresholdBinarizer(threshold).fit(twice.toarray())
-        assert sparse.threshold_ == dense.threshold_
-        expected = dense.transform(twice.toarray())
-        assert np.array_equal(sparse.transform(twice).toarray(), expected)
-    assert twice.nnz == 3
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

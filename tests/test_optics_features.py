@@ -7,7 +7,6 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -202,21 +201,6 @@ def test_calibration_finds_the_few_bright_rows(X):
         assert features.scale_ == pytest.approx(features.device_.gain, rel=0.2)
 
 
-@pytest.mark.parametrize("convert", [sp.csr_matrix, pd.DataFrame, np.asarray])
-def test_forms_of_rows(X, convert):
-    expected = OpticalFeatures(SimulatedOPU(70, random_state=0), 3, 2).fit_transform(X)
-    table = convert(X)
-    if isinstance(table, pd.DataFrame):
-        table.columns = [f"c{i}" for i in range(WIDTH)]
-    features = OpticalFeatures(SimulatedOPU(70, random_state=0), 3, 2)
-    assert np.array_equal(features.fit_transform(table), expected)
-    assert features.n_features_in_ == WIDTH
-    assert list(features.get_feature_names_out()[:2]) == [
-        "opticalfeatures0",
-        "opticalfeatures1",
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -345,22 +329,6 @@ def test_acquired_counts_are_those_of_a_transform(X, cut, tmp_path):
     assert not counts.flags.writeable
     assert seen[-1][0] == N
     assert np.array_equal(np.load(path), counts)
-
-
-def test_acquisition_calibrates_on_all_rows(X, tmp_path, monkeypatch):
-    dim_first = np.vstack([np.eye(N, WIDTH, dtype=np.uint8), X])
-    expected = SimulatedOPU(300, random_state=0).transform(dim_first)
-    monkeypatch.setattr("randkern.optics.counts._BLOCK_BYTES", 4 * 300 * 3)
-    for cut in (np.asarray, sp.csr_matrix, pd.DataFrame, np.ndarray.tolist, list):
-        device = SimulatedOPU(300, random_state=0)
-        found = device.acquire(cut(dim_first), tmp_path / "counts.npy")
-        assert np.array_equal(found, expected)
-    opu = LightOnDevice(FakeOPU(30))
-    assert acquire(opu, X, tmp_path / "other.npy").shape == (N, 30)
-    blocks = [X[:5].tolist(), X[5:].tolist()]
-    device = SimulatedOPU(300, random_state=0).calibrate(dim_first)
-    found = device.acquire(blocks, tmp_path / "counts.npy")
-    assert np.array_equal(found, device.transform(X, frame=0))
 
 
 def test_failed_acquisition_leaves_nothing(X, tmp_path):

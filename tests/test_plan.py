@@ -155,17 +155,6 @@ def test_out(name, fourier, centered, projection):
 
 @pytest.mark.slow
 @EVERY_PLAN
-def test_a_seed_names_the_features(name, fourier, centered, projection):
-    one = evaluate(make(name, fourier, centered, projection), ROWS)
-    again = evaluate(make(name, fourier, centered, projection), ROWS)
-    other = evaluate(make(name, fourier, centered, projection, seed=1), ROWS)
-    np.testing.assert_array_equal(one, again)
-    random = ~np.all(one == other, axis=0)
-    assert random.mean() > 0.8
-
-
-@pytest.mark.slow
-@EVERY_PLAN
 def test_read_only_rows_and_no_rows(name, fourier, centered, projection):
     plan = make(name, fourier, centered, projection)
     rows = ROWS.copy()
@@ -238,14 +227,6 @@ def test_terms_share_equally_and_by_square_roots():
     assert widths(a + rk.Optical(2), 100, rows)[0] == round(25 + 50 / (1 + root))
 
 
-def test_largest_remainder():
-    a = rk.Gaussian()
-    kernel = 5.3**2 * a + 3.4**2 * rk.Cauchy() + 1.3**2 * rk.Laplacian()
-    # Shares 0.43167, 0.33667 and 0.23167.
-    assert widths(kernel, 10) == [4, 4, 2]
-    assert widths(kernel, 100) == [43, 34, 23]
-
-
 def test_a_dot_product_takes_no_more_than_its_columns():
     linear, gaussian = rk.Linear(), rk.Gaussian()
     assert widths(100.0 * linear + gaussian, 50) == [4, 46]
@@ -312,16 +293,6 @@ def test_unknown_names_raise():
     unknown = Plan((replace(group, output="nonsense"),), ROWS.shape[1])
     with pytest.raises(KeyError, match="nonsense"):
         evaluate(unknown, ROWS)
-
-
-def test_groups_cover_the_columns_in_order():
-    for name, case in KERNELS.items():
-        if not has_draws(case):
-            continue
-        plan = make(name, "pair", False, "dense")
-        edges = [group.start for group in plan.groups] + [plan.n_components]
-        assert edges[0] == 0 and edges[-1] == D
-        assert [group.stop for group in plan.groups] == edges[1:]
 
 
 def test_terms_and_factors_are_independent():

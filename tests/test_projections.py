@@ -1,6 +1,5 @@
 """Which kernel takes which projection, as the documentation's table says."""
 
-import pickle
 import re
 from pathlib import Path
 
@@ -122,18 +121,6 @@ def test_qmc_refuses_more_dimensions_than_the_sequence_has():
         features.fit(X)
 
 
-@pytest.mark.parametrize("kernel", [rk.Gaussian(3.0), rk.Laplacian(9.0), rk.Optical()])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_streamed_has_the_entries_of_dense(kernel, dtype, rng):
-    X = rng.normal(size=(40, 30)).astype(dtype)
-    dense, streamed = (
-        rk.RandomFeatures(kernel, 601, projection=name, random_state=5).fit_transform(X)
-        for name in ("dense", "streamed")
-    )
-    tolerance = 2e-5 if dtype is np.float32 else 1e-12
-    assert np.abs(dense - streamed).max() <= tolerance * np.abs(dense).max()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "projection"),
@@ -178,28 +165,6 @@ def test_large_phases_of_float32_rows(kernel, projection, container, rng):
     np.testing.assert_allclose(item, Z, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
-def test_structured_bits_do_not_depend_on_threads_or_blocks(kernel, rng, two_threads):
-    X = rng.normal(size=(45, 100)).astype(np.float32)
-    features = rk.RandomFeatures(kernel, 333, projection="structured", random_state=2)
-    Z = features.fit_transform(X)
-    blocks = [features.transform(X[i : i + 7]) for i in range(0, 45, 7)]
-    assert np.array_equal(np.vstack(blocks), Z)
-    order = rng.permutation(45)
-    assert np.array_equal(features.transform(X[order]), Z[order])
-    assert np.array_equal(pickle.loads(pickle.dumps(features)).transform(X), Z)
-    with two_threads() as work:
-        assert np.array_equal(features.transform(X), Z)
-    assert work.tasks == {"hadamard"}
-
-
-def test_a_map_of_a_million_features_pickles_to_kilobytes(rng):
-    X = rng.normal(size=(2, 300)).astype(np.float32)
-    features = rk.RandomFeatures(rk.Gaussian(20.0), 10**6, random_state=0).fit(X)
-    features.transform(X)
-    assert len(pickle.dumps(features)) < 10_000
-
-
 def test_the_factors_of_a_product_share_one_sequence(rng):
     """Two sequences of the same dimensions pair up badly; one joint one does not."""
     X = rng.normal(size=(60, 4))
@@ -216,23 +181,3 @@ def test_the_factors_of_a_product_share_one_sequence(rng):
         return total
 
     assert error("qmc") < 0.5 * error("dense")
-
-
-def test_roots_draw_no_more_than_a_tile_needs():
-    """The last of 10⁹ draws are there at once, and tiles are slices of all draws."""
-    from randkern._random import Stream
-    from randkern.projections import Distribution, Roots
-
-    sizes = (3, 7)
-    roots = Roots(Stream(5), 1000, 2, Distribution(), sizes=sizes)
-    full = roots._draws(0, 1000)
-    uniforms = Stream(5).child("real").generator().random((1000, 2))
-    column = (uniforms[:, 0] * 2).astype(int)
-    np.testing.assert_array_equal(full[0], column)
-    np.testing.assert_array_equal(
-        full[1], 1 + (uniforms[:, 1] * np.array(sizes)[column]).astype(int)
-    )
-    for start, stop in ((0, 3), (1, 8), (333, 1000)):
-        np.testing.assert_array_equal(roots._draws(start, stop), full[:, start:stop])
-    many = Roots(Stream(5), 10**9, 2, Distribution(), sizes=sizes)
-    assert many._draws(10**9 - 3, 10**9).shape == (3, 3)

@@ -3,29 +3,16 @@
 import re
 import warnings
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.linear_model import QuantileRegressor
 from sklearn.metrics import d2_pinball_score, mean_pinball_loss
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 
 KERNEL = rk.Gaussian(1.5)
 QUANTILES = (0.1, 0.5, 0.9)
-
-
-@parametrize_with_checks(
-    [
-        rk.KernelQuantileRegressor(),
-        rk.KernelQuantileRegressor(quantiles=0.5),
-        rk.KernelQuantileRegressor(n_components=None),
-    ]
-)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 def data(rng, n=60):
@@ -106,18 +93,6 @@ def test_the_unit_of_the_targets_does_not_matter(rng, unit):
     )
 
 
-@pytest.mark.parametrize("n_components", [30, None])
-def test_weights_are_repetitions(rng, n_components):
-    X, y = data(rng)
-    times = rng.integers(0, 4, size=len(y))
-    model = rk.KernelQuantileRegressor(
-        KERNEL, 0.1, n_components=n_components, tol=1e-9, random_state=0
-    )
-    weighted = model.fit(X, y, times).predict(X)
-    repeated = model.fit(np.repeat(X, times, axis=0), np.repeat(y, times)).predict(X)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-5)
-
-
 def test_quantiles_never_cross(rng):
     """Though those of the separate problems do, where there are few rows."""
     X, y = data(rng)
@@ -173,21 +148,6 @@ def test_conformal_fits_do_not_use_targets_that_are_set_aside(rng):
     assert 0 < len(changed) <= 24
 
 
-@pytest.mark.parametrize("conformal", [False, True])
-def test_streams_and_partitions_answer_as_arrays(rng, conformal):
-    X, y = data(rng, 400)
-    model = rk.KernelQuantileRegressor(
-        KERNEL, n_components=30, conformal=conformal, random_state=0
-    )
-    expected = model.fit(X, y).predict(X)
-    stream = rk.RowBlocks.from_arrays(X, y, block_rows=90)
-    np.testing.assert_allclose(model.fit(stream).predict(X), expected, atol=1e-6)
-    parts = da.from_array(X, chunks=(90, -1))
-    model.fit(parts, da.from_array(y, chunks=90))
-    assert model.predict(parts).shape == (400, 3)
-    np.testing.assert_allclose(np.asarray(model.predict(parts)), expected, atol=1e-6)
-
-
 def test_features_that_do_not_fit_in_memory_are_recomputed(rng, monkeypatch):
     X, y = data(rng, 300)
     model = rk.KernelQuantileRegressor(KERNEL, n_components=40, random_state=0)
@@ -208,14 +168,6 @@ def test_the_score_is_the_mean_of_scikit_learns(rng):
         for j, quantile in enumerate(QUANTILES)
     ]
     assert model.score(X, y, weight) == pytest.approx(np.mean(scores))
-
-
-def test_a_saved_model_predicts_the_same(rng, tmp_path):
-    X, y = data(rng)
-    model = rk.KernelQuantileRegressor(KERNEL, n_components=30, random_state=0)
-    rk.save(model.fit(X, y), tmp_path / "quantiles.rk")
-    loaded = rk.load(tmp_path / "quantiles.rk")
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
 def test_constant_targets_and_single_rows(rng):

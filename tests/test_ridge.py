@@ -99,21 +99,6 @@ def test_equals_features_and_ridge(data, kernel, n_components, fit_intercept, we
         assert model.solution_.outcome is Outcome.SUCCESS
 
 
-@pytest.mark.slow
-@EVERY_KERNEL
-def test_float32_is_close(data, kernel):
-    X, Y, weights, X_test = data
-    # A dot product of 5 columns has no more than 5 features.
-    for n_components in (3, None) if isinstance(kernel, rk.Linear) else (13, 61, None):
-        model = rk.KernelRidgeRegressor(
-            kernel, 0.1, n_components, fit_intercept=True, random_state=1
-        )
-        expected = model.fit(X, Y, sample_weight=weights).predict(X_test)
-        X_float32 = X.astype(np.float32)
-        model.fit(X_float32, Y, sample_weight=weights)
-        assert_close(model.predict(X_test.astype(np.float32)), expected, 2e-3)
-
-
 # -- the exact kernel and scikit-learn's KernelRidge ------------------------------
 
 
@@ -152,18 +137,6 @@ def test_one_column_of_targets_stays_one(data, n_components):
         assert model.dual_coef_.shape == (N, 1)
 
 
-def test_exact_gaussian_is_scikit_learns_rbf(data):
-    X, Y, _, X_test = data
-    oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=1 / (2 * 2.0**2)).fit(X, Y)
-    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), alpha=0.3, n_components=None)
-    assert_close(model.fit(X, Y).predict(X_test), oracle.predict(X_test), 1e-10)
-    # "scale" is scikit-learn's gamma="scale".
-    gamma = 1 / (X.shape[1] * X.var())
-    oracle = KernelRidge(alpha=0.3, kernel="rbf", gamma=gamma).fit(X, Y)
-    model = rk.KernelRidgeRegressor(alpha=0.3, n_components=None).fit(X, Y)
-    assert_close(model.predict(X_test), oracle.predict(X_test), 1e-10)
-
-
 @EVERY_KERNEL
 @WEIGHTED
 def test_exact_intercept_centred_by_hand(data, kernel, weighted):
@@ -195,23 +168,6 @@ def test_linear_kernel_with_an_intercept_is_ridge(data):
         )
         model.fit(X, Y, sample_weight=weights)
         assert_close(model.predict(X_test), oracle.predict(X_test), 1e-10)
-
-
-@INTERCEPT
-def test_weights_are_repetitions(data, fit_intercept):
-    """A row of weight 3 is three rows; a row of weight 0 is none."""
-    X, Y, _, X_test = data
-    counts = np.arange(N) % 4
-    for n_components in (20, 130, None):
-        model = rk.KernelRidgeRegressor(
-            alpha=0.5,
-            n_components=n_components,
-            fit_intercept=fit_intercept,
-            random_state=0,
-        )
-        weighted = model.fit(X, Y, sample_weight=counts).predict(X_test)
-        repeated = model.fit(np.repeat(X, counts, 0), np.repeat(Y, counts, 0))
-        assert_close(weighted, repeated.predict(X_test))
 
 
 @INTERCEPT
@@ -307,17 +263,6 @@ def test_exact_classifier_is_regression_on_signs(data):
     values = model.decision_function(X_test)
     assert_close(values, regressor.predict(X_test), 1e-12)
     np.testing.assert_array_equal(model.predict(X_test), np.where(values > 0, "p", "n"))
-
-
-def test_balanced_weights_are_repetitions(data):
-    X, Y, _, X_test = data
-    y, counts = (Y[:, 0] > 1).astype(int), np.arange(N) % 3
-    model = rk.KernelRidgeClassifier(
-        n_components=20, class_weight="balanced", random_state=0
-    )
-    weighted = model.fit(X, y, sample_weight=counts).decision_function(X_test)
-    model.fit(np.repeat(X, counts, 0), np.repeat(y, counts))
-    assert_close(weighted, model.decision_function(X_test))
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])

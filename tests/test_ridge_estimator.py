@@ -1,44 +1,19 @@
 """The ridge models as scikit-learn estimators: checks, pipelines, pickles, tables."""
 
-import io
-import pickle
-
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 
-MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeClassifier]
-EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
 SYSTEMS = pytest.mark.parametrize(
     "n_components", [20, 130, None], ids=["primal", "dual", "exact"]
 )
-
-
-@parametrize_with_checks([rk.KernelRidgeClassifier()])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        rk.KernelRidgeRegressor(),
-        *(cls(n_components=None) for cls in MODELS),
-    ]
-)
-def test_scikit_learns_checks_of_the_others(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture
@@ -48,42 +23,7 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
     return X, (X[:, 0] + X[:, 1] ** 2 > 1).astype(int)
 
 
-def outputs(model, X) -> np.ndarray:
-    """Return the real values behind a prediction."""
-    return getattr(model, "decision_function", model.predict)(X)
-
-
 # -- composition ------------------------------------------------------------------
-
-
-@EVERY_MODEL
-def test_constructor_only_stores(cls):
-    kernel = rk.Gaussian("scale")
-    limit = "1GB"
-    model = cls(kernel, 0.5, 7, fit_intercept=True, memory_limit=limit, random_state=3)
-    assert model.kernel is kernel
-    assert model.memory_limit is limit
-    # Nothing is checked before fit, and fit changes no parameter.
-    wrong = cls("rbf", alpha=-1, n_components=0)
-    assert wrong.alpha == -1
-    X, y = np.eye(8), np.arange(8) % 2
-    before = model.get_params()
-    model.fit(X, y)
-    assert model.get_params() == before
-    assert kernel.lengthscale == "scale"
-    assert model.kernel_ is not kernel
-
-
-@EVERY_MODEL
-def test_clone_keeps_parameters_and_drops_the_fit(cls, rows):
-    X, y = rows
-    model = cls(rk.Gaussian(2.0) + 0.5 * rk.Linear(), n_components=20, random_state=0)
-    model.fit(X, y)
-    copy = clone(model)
-    assert copy.kernel is not model.kernel
-    assert repr(copy) == repr(model)
-    assert not [name for name in vars(copy) if name.endswith("_")]
-    np.testing.assert_array_equal(copy.fit(X, y).predict(X), model.predict(X))
 
 
 def test_nested_parameters():
@@ -93,52 +33,6 @@ def test_nested_parameters():
     assert model.kernel.k1.k2.degree == 3
     with pytest.raises(ValueError, match="Invalid parameter"):
         model.set_params(kernel__sigma=1.0)
-
-
-@EVERY_MODEL
-@SYSTEMS
-def test_pickle(cls, rows, n_components):
-    X, y = rows
-    model = cls(n_components=n_components, random_state=0).fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(outputs(again, X), outputs(model, X))
-    if n_components:
-        model.partial_fit(
-            X, y, **({"classes": [0, 1]} if hasattr(model, "classes_") else {})
-        )
-        again = pickle.loads(pickle.dumps(model))
-        again.partial_fit(X + 1, y)
-        model.partial_fit(X + 1, y)
-        np.testing.assert_array_equal(outputs(again, X), outputs(model, X))
-
-
-@pytest.mark.slow
-@EVERY_MODEL
-@SYSTEMS
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        None,
-        rk.Matern(1.5, [1.0, 2.0, 3.0, 4.0]),
-        rk.Optical(2, bias=1.0) + rk.Gaussian("median", columns=[0, 1]),
-        rk.Gaussian(2.0) * rk.Categorical(columns=[3]),
-    ],
-    ids=["default", "ARD", "sum", "product"],
-)
-def test_skops(cls, rows, n_components, kernel):
-    """skops asks for trust in randkern's own types only, and loses no bit."""
-    skops_io = pytest.importorskip("skops.io")
-    X, y = rows
-    X[:, 3] = np.round(X[:, 3])
-    model = cls(kernel, n_components=n_components, random_state=0).fit(X, y)
-    file = io.BytesIO(skops_io.dumps(model))
-    unknown = skops_io.get_untrusted_types(file=file)
-    assert all(name.startswith("randkern.") for name in unknown), unknown
-    file.seek(0)
-    again = skops_io.load(file, trusted=unknown)
-    np.testing.assert_array_equal(outputs(again, X), outputs(model, X))
-    assert again.solution_.outcome is model.solution_.outcome
-    assert repr(again) == repr(model)
 
 
 @pytest.mark.slow
@@ -167,19 +61,6 @@ def test_grid_search_over_the_kernel():
     optical.fit(X[:90, :2] / X[:90, :2].std(axis=0), cubic**2)
     assert optical.best_params_["kernel__degree"] == 2
     assert optical.best_score_ > 0.9
-
-
-def test_other_metaestimators(rows):
-    X, y = rows
-    scores = cross_val_score(
-        rk.KernelRidgeRegressor(n_components=30, random_state=0), X, X[:, 0], cv=4
-    )
-    assert scores.shape == (4,)
-    assert np.mean(scores) > 0.5
-    targets = X[:, :2]
-    model = rk.KernelRidgeRegressor(n_components=30, random_state=0)
-    wrapped = MultiOutputRegressor(model).fit(X, targets).predict(X)
-    np.testing.assert_allclose(model.fit(X, targets).predict(X), wrapped, atol=1e-10)
 
 
 def test_random_states(rows):
@@ -272,89 +153,6 @@ def test_a_pipeline_may_turn_the_table_into_numbers():
     kernel = rk.Gaussian("scale", columns=["size"]) + rk.Linear(columns=["count"])
     pipeline = make_pipeline(scaler, rk.KernelRidgeRegressor(kernel, n_components=50))
     assert pipeline.fit(numbers, y).predict(numbers).shape == (len(y),)
-
-
-def test_tables_that_do_not_match():
-    frame, y = table()
-    model = rk.KernelRidgeRegressor(MIXED, n_components=20, random_state=0)
-    model.fit(frame, y)
-    with pytest.raises(ValueError, match="expected a dataframe, got ndarray"):
-        model.predict(frame.to_numpy())
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(frame.rename(columns={"size": "width"}))
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(frame[frame.columns[::-1]])
-    with pytest.raises(ValueError, match="reads the column 'hue'"):
-        model.set_params(kernel=rk.Gaussian(columns=["hue"])).fit(frame, y)
-    with pytest.raises(ValueError, match="columns by name, but the input has no"):
-        model.set_params(kernel=rk.Gaussian(columns=["size"])).fit(np.eye(9), y[:9])
-    with pytest.raises(ValueError, match="'when' holds dat"):
-        model.fit(frame.assign(when=pd.Timestamp("2024-01-01")), y)
-    with pytest.raises(ValueError, match="NaN"):
-        model.set_params(kernel=None).fit(frame[["size"]].mask(frame["size"] > 1), y)
-
-
-@pytest.mark.slow
-@EVERY_MODEL
-@SYSTEMS
-def test_sparse_rows(cls, rows, n_components):
-    X, y = rows
-    X[np.abs(X) < 0.7] = 0
-    for kernel in (None, rk.Optical(2, bias=0.5), rk.Matern(2.5, 2.0) + rk.Optical(1)):
-        model = cls(kernel, n_components=n_components, random_state=0)
-        expected = outputs(model.fit(X, y), X)
-        for kind in (sp.csr_matrix, sp.csr_array, sp.csc_array, sp.coo_array):
-            model.fit(kind(X), y)
-            np.testing.assert_allclose(outputs(model, kind(X)), expected, atol=1e-9)
-        # Fitted on sparse rows, asked about dense ones.
-        np.testing.assert_allclose(outputs(model, X), expected, atol=1e-9)
-
-
-@EVERY_MODEL
-@SYSTEMS
-def test_kinds_of_rows(cls, rows, n_components):
-    """Lists, Fortran order, strides, objects, integers: the same numbers."""
-    X, y = rows
-    X = np.round(2 * X)
-    model = cls(rk.Gaussian(3.0), n_components=n_components, random_state=0)
-    expected = outputs(model.fit(X, y), X)
-    wide = np.zeros((60, 9))
-    wide[:, ::2][:, :4] = X
-    kinds = {
-        "list": X.tolist(),
-        "Fortran": np.asfortranarray(X),
-        "strided": wide[:, ::2][:, :4],
-        "object": X.astype(object),
-        "int": X.astype(np.int16),
-        "read-only": np.frombuffer(X.tobytes()).reshape(X.shape),
-    }
-    for name, kind in kinds.items():
-        actual = outputs(model.fit(kind, y), kind)
-        np.testing.assert_allclose(actual, expected, atol=1e-12, err_msg=name)
-
-
-def test_memory_maps(tmp_path, rows):
-    X, y = rows
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for n_components in (20, None):
-        model = rk.KernelRidgeRegressor(n_components=n_components, random_state=0)
-        expected = model.fit(X, y).predict(X)
-        np.testing.assert_array_equal(model.fit(mapped, y).predict(mapped), expected)
-
-
-@EVERY_MODEL
-@SYSTEMS
-def test_nothing_is_written_to_the_input(cls, rows, n_components):
-    X, y = rows
-    weights = np.linspace(0, 1, 60)
-    copies = X.copy(), y.copy(), weights.copy()
-    for array in (X, y, weights):
-        array.flags.writeable = False
-    model = cls(n_components=n_components, fit_intercept=True)
-    model.fit(X, y, sample_weight=weights).predict(X)
-    for array, copy in zip((X, y, weights), copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 def test_stochastic_gradients_are_those_of_scikit_learn(rng):

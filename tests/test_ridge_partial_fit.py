@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
-from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend.compiled_loops import on_one_thread
 
 N, N_TEST = 40, 15
 NUMBERS = [0, 1, 2, 3]
@@ -97,16 +95,6 @@ def test_partial_fit_of_any_split_equals_fit(
         classifier.partial_fit(X[rows], labels[rows], [0, 1, 2], w, solve=solve or last)
     assert_close(regressor.predict(X), whole)
     assert_close(classifier.decision_function(X), values)
-
-
-def test_partial_fit_in_float32(data):
-    X, Y, _, X_test = data
-    X = X.astype(np.float32)
-    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), n_components=20, random_state=0)
-    whole = model.fit(X, Y).predict(X_test)
-    for rows in split(N, [7, 8, 30]):
-        model.partial_fit(X[rows], Y[rows])
-    assert_close(model.predict(X_test), whole, 1e-4)
 
 
 def test_solve_is_put_off(data):
@@ -284,45 +272,6 @@ def test_prediction_of_a_row_does_not_depend_on_its_neighbours(data):
         together = model.fit(X, Y).predict(X_test)
         alone = np.vstack([model.predict(row[None]) for row in X_test])
         assert_close(alone, together, 1e-12)
-
-
-def test_rows_in_any_order(data, rng):
-    X, Y, weights, X_test = data
-    order = rng.permutation(N)
-    for n_components in (20, 60, None):
-        model = rk.KernelRidgeRegressor(
-            n_components=n_components, fit_intercept=True, random_state=0
-        )
-        expected = model.fit(X, Y, weights).predict(X_test)
-        shuffled = model.fit(X[order], Y[order], weights[order]).predict(X_test)
-        assert_close(shuffled, expected, 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "n_components", [20, 700, None], ids=["primal", "dual", "exact"]
-)
-def test_blocks_and_threads_change_only_rounding(
-    monkeypatch, rng, n_components, two_threads
-):
-    """The draws depend on neither the size of blocks nor the number of threads."""
-    X = rng.normal(size=(600, 5))
-    Y, weights = X[:, :2] ** 2, rng.uniform(size=600)
-    kernel = rk.Gaussian(2.0) + rk.Laplacian(5.0)
-    model = rk.KernelRidgeRegressor(
-        kernel, 0.1, n_components, fit_intercept=True, random_state=0
-    )
-    with threadpool_limits(1):
-        expected = on_one_thread(lambda: model.fit(X, Y, weights).predict(X))
-    with two_threads(), threadpool_limits(2):
-        info = threadpool_info()
-        pools = {p["num_threads"] for p in info if p["user_api"] == "blas"}
-        assert pools == {2}
-        assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
-    monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 1)
-    monkeypatch.setattr("randkern.models.normal_equations._COLUMNS", 97)
-    monkeypatch.setattr("randkern.models._feature_model._COLUMNS", 51)
-    assert_close(model.fit(X, Y, weights).predict(X), expected, 1e-9)
 
 
 def test_batches_of_weight_zero(data):

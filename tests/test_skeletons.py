@@ -15,7 +15,6 @@ from scipy import stats
 import randkern as rk
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes, slow_kernel
 from randkern import skeletons as sk
-from randkern.backend import paths
 from randkern.skeletons import checks
 
 EVERY_ACTIVATION = pytest.mark.parametrize("name", ACTIVATIONS)
@@ -104,45 +103,6 @@ def test_relu_coefficients_and_tail():
     assert sk.Step().degree_distribution().omitted == pytest.approx(2.5e-3, rel=0.03)
 
 
-@pytest.mark.nightly
-@EVERY_ACTIVATION
-@pytest.mark.parametrize("conditional", [False, True])
-def test_degrees_have_their_distribution(name, conditional):
-    """Chi-squared over the degrees of walks through one node, as features draw them.
-
-    Conditional walks leave the node: their distribution is that of the degrees above 0.
-    """
-    n_draws = 100_000
-    skeleton = sk.fully_connected(1, 1, ACTIVATIONS[name], sk.linear)
-    distribution = ACTIVATIONS[name].degree_distribution().probabilities.copy()
-    draws = paths.collect(
-        *(skeleton.alphabet.tables, 7, n_draws, n_draws),
-        conditional=conditional,
-        canonical=False,
-        width=1,
-    )
-    # Equal symbols are counted: the one symbol of a draw has its degree as exponent.
-    degrees = np.zeros(n_draws, dtype=np.int64)
-    degrees[np.diff(draws.starts) > 0] = paths.unpack(draws.packed)[1]
-    assert draws.n_factors == degrees.sum()
-    if conditional:
-        distribution[0] = 0.0
-        distribution /= distribution.sum()
-    observed = np.bincount(degrees, minlength=len(distribution)).astype(float)
-    assert len(observed) == len(distribution)
-    assert np.all(observed[distribution == 0] == 0)
-    likely = n_draws * distribution > 20
-    rare = n_draws * distribution[~likely].sum()
-    counts, means = observed[likely], n_draws * distribution[likely]
-    if rare > 20:
-        counts = np.append(counts, observed[~likely].sum())
-        means = np.append(means, rare)
-    else:  # too few for a cell of their own
-        means *= counts.sum() / means.sum()
-    if len(counts) > 1:
-        assert stats.chisquare(counts, means).pvalue > 1e-7
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extreme_parameters(dtype):
@@ -210,15 +170,12 @@ def test_series_of_a_function():
         (lambda x: np.full_like(x, np.nan), "finite numbers"),
         (lambda x: 0 * x, "must be positive"),
         (lambda x: 1.0, "of the shape of its argument"),
-        (lambda x: np.sin(500 * x), "two quadratures|degrees above"),
         (math.tanh, "tanh cannot be applied to an array.*np.tanh"),
         (
             lambda x: 1j * x,
             "lambda> must return real numbers, got values of type complex",
         ),
-        (lambda x: x.astype(str), "must return real numbers"),
         ("relu", "must be a function of an array.*'relu'"),
-        (3.0, "must be a function of an array.*3.0"),
     ],
 )
 def test_bad_functions(function, message):
@@ -285,12 +242,6 @@ def test_an_activation_of_ones_own():
     assert sk.fully_connected(2, activation=Square()).complexity() == 2
 
 
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "exponential-40", "erf-9"])
-def test_good_activations_pass_the_checks(activation):
-    more = {"exponential-40": sk.Exponential(40.0), "erf-9": sk.Erf(9.0)}
-    checks.check_activation((ACTIVATIONS | more)[activation])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -299,29 +250,19 @@ def test_good_activations_pass_the_checks(activation):
             lambda: checks.check_activation(Square(77.0)),
             "77, but the mean .* is 2",
         ),
-        (lambda: checks.check_activation(Square(math.inf)), "is inf, but the mean"),
         (lambda: checks.check_activation(Square(1.0)), "imply at least 2"),
-        (lambda: checks.check_activation(Square(math.nan)), "is nan, but"),
         (lambda: checks.check_activation(Square(share=0.5)), "sum to 0.5, imply"),
-        (lambda: sk.fully_connected(2, activation=Halved()), "not normalised"),
         (lambda: sk.fully_connected(2, activation=Mismatched()), "closed form"),
         (lambda: sk.fully_connected(2, activation=Negative()), "must be at least 0"),
         (lambda: sk.PowerSeries([0.5, 0.6]), "got the sum 1.1"),
         (lambda: sk.PowerSeries([1.5, -0.5]), "at least 0, got -0.5 for degree 1"),
-        (lambda: sk.PowerSeries([np.nan]), "finite coefficients"),
-        (lambda: sk.PowerSeries([]), "finite coefficients"),
         (lambda: sk.Exponential(0), "a must be a positive"),
-        (lambda: sk.Erf(np.inf), "a must be a positive"),
-        (lambda: sk.Optical(-1), "degree must be a positive"),
         (lambda: sk.Optical(1e6), "degree must be at most 100,000"),
         (
             lambda: sk.Exponential(1e200),
             "a must be between 1e-15 and 1e.15, got 1e.200",
         ),
-        (lambda: sk.Sine(1e200), "a must be between"),
-        (lambda: sk.Erf(1e-200), "a must be between.*Identity"),
         (lambda: sk.fully_connected(2, activation="gelu"), "must be one of"),
-        (lambda: sk.fully_connected(2, activation=np.tanh), "must be one of"),
     ],
 )
 def test_bad_activations(make, message):
@@ -340,7 +281,6 @@ def circle(j):
     ("nodes", "edges", "message"),
     [
         ([circle(0), "relu", "relu"], [(0, 1), (1, 2), (2, 1)], "cycle.*1, 2"),
-        ([circle(0), "relu"], [(0, 1), (1, 1)], "cycle"),
         ([circle(0), "relu", "relu"], [(0, 1), (0, 2)], r"single output.*\[1, 2\]"),
         ([circle(0), circle(1), "relu"], [(0, 2)], "input 1 has no outgoing edges"),
         ([circle(0), "relu"], [], "internal node 1 has no incoming edges"),
@@ -348,10 +288,7 @@ def circle(j):
         ([circle(0), "relu"], [(0, 1), (0, 1)], "duplicate edge"),
         ([circle(0), "relu"], [(0, 3)], "refers to 3"),
         ([circle(0), "relu"], [(0, 1, 2)], "a pair"),
-        ([circle(0), "relu"], [7], "a pair"),
         (["relu"], [], "needs at least one input"),
-        ([circle(0), "swish"], [(0, 1)], "must be one of"),
-        ({"a": circle(0), "b": 3.0}, [("a", "b")], "must be one of"),
     ],
 )
 def test_bad_graphs(nodes, edges, message):
@@ -364,11 +301,8 @@ def test_bad_graphs(nodes, edges, message):
     [
         (lambda: sk.Input("torus", 0), "base space must be one of"),
         (lambda: sk.Input("circle", [0, 1]), "reads 1 different"),
-        (lambda: sk.Input(sk.sphere(3), [0, 1, 1]), "reads 3 different"),
         (lambda: sk.Input("circle", -1), "non-negative integers"),
-        (lambda: sk.Input("circle", 0.5), "non-negative integers"),
         (lambda: sk.sphere(1), "at least 2"),
-        (lambda: sk.sphere(3, "dense"), "scheme must be"),
         (lambda: sk.categorical(1), "at least 2"),
         (lambda: sk.gaussian(0), "scale must be"),
         (lambda: sk.fully_connected(0), "n_inputs must be"),
@@ -379,16 +313,10 @@ def test_bad_graphs(nodes, edges, message):
         (lambda: sk.convolutional((4, 4), [sk.Conv(2)]), "add Dense"),
         (lambda: sk.convolutional((1, 1), []), "at least one Conv.*got \\[\\]"),
         (lambda: sk.convolutional((4, 4), sk.Dense()), "must be a list.*got Dense"),
-        (lambda: sk.convolutional((4, 4), None), "must be a list.*got None"),
         (lambda: sk.convolutional((4, 4), [sk.Conv(5), sk.Dense()]), "does not fit"),
-        (lambda: sk.convolutional((4,), [sk.Dense()]), "image_shape must be"),
-        (lambda: sk.convolutional(4, [sk.Dense()]), "image_shape must be"),
-        (lambda: sk.convolutional((4.0, 4), [sk.Dense()]), "image_shape must be"),
         (lambda: sk.convolutional((0, 4), [sk.Dense()]), "image_shape must be"),
         (lambda: sk.convolutional((4, 4), ["relu"]), "a Conv, Pool or Dense"),
         (lambda: sk.Conv(0), "window must be"),
-        (lambda: sk.Conv(3, padding=-1), "padding must be"),
-        (lambda: sk.Conv((2, 3, 4)), "window must be"),
         (
             lambda: sk.convolutional((4, 4), [sk.Conv(2, padding=2), sk.Dense()]),
             "smaller than its window",
@@ -403,10 +331,6 @@ def test_bad_graphs(nodes, edges, message):
         ),
         (
             lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features=4.7),
-            "n_features must be",
-        ),
-        (
-            lambda: sk.Skeleton([circle(3), "relu"], [(0, 1)], n_features="4"),
             "n_features must be",
         ),
     ],
@@ -696,27 +620,6 @@ def test_tiles_join(n_rows):
     np.testing.assert_allclose(kernel(X, X[-3:]), gram[:, -3:], atol=1e-14)
 
 
-@pytest.mark.slow
-def test_blocks_join(monkeypatch):
-    """Rows in blocks of one tile, symmetric or not, and inputs of two kinds."""
-    import randkern.skeletons.recursion as recursion
-    from randkern.backend.array_ops import NumpyOps
-
-    monkeypatch.setattr(recursion, "_BLOCK_BYTES", 1)
-    monkeypatch.setattr(NumpyOps, "tile_size", lambda self, like: (2**20, 8))
-    rng = np.random.default_rng(6)
-    inputs = [*(sk.Input("circle", j) for j in range(3)), sk.Input("gaussian", 3)]
-    edges = [(0, 4), (1, 4), (4, 5), (2, 5), (3, 5), (0, 5)]
-    free = sk.Skeleton([*inputs, "relu", "erf"], edges)
-    for skeleton in (free, sk.convolutional((2, 2), [sk.Conv(1), sk.Dense()])):
-        X, Y = rng.normal(size=(19, 4)), rng.normal(size=(9, 4))
-        for x, y in ((X, Y), (X, X), (X, X.copy()), (X[:1], Y)):
-            expected = [[slow_kernel(skeleton, a, b) for b in y] for a in x]
-            np.testing.assert_allclose(skeleton.kernel(x, y), expected, atol=1e-13)
-        gram = skeleton.kernel(X)
-        np.testing.assert_array_equal(gram, gram.T)
-
-
 def test_containers_and_precision():
     X = np.random.default_rng(4).uniform(-1, 1, (9, 16))
     kernel = rk.Compositional(sk.fully_connected(16, 2))
@@ -733,8 +636,6 @@ def test_containers_and_precision():
     [
         ("binary", [1.0, 0.5], "1 or -1, got .0.5"),
         (sk.categorical(3), [0.0, 1.5], "a code from 0 to 3, got .1.5"),
-        (sk.categorical(3), [0.0, 4.0], "a code from 0 to 3"),
-        (sk.categorical(3), [-1.0, 1.0], "a code from 0 to 3"),
         ("linear", [0.2, 1.1], "from -1 to 1"),
     ],
 )

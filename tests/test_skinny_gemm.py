@@ -101,35 +101,12 @@ def check_all(n, k, width, dtype, rng, pitch=None):
     check_gram(Z, factors, V, rng)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
-@pytest.mark.parametrize("k", range(1, 24))
-def test_any_number_of_targets(dtype, k, rng):
-    check_all(9, k, 192, dtype, rng)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
-@pytest.mark.parametrize("n", COUNTS)
-@pytest.mark.parametrize("k", [1, 3, 10, 15])
-def test_any_number_of_rows(dtype, n, k, rng, running):
-    with running(shared=n > 0):
-        check_all(n, k, 128, dtype, rng)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("width", [64, 512, 576, 1984, 2048, 2112, 2176, 4160])
 def test_any_width(dtype, width, rng, running):
     with running():
         check_all(131, 11, width, dtype, rng)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
-@pytest.mark.parametrize("pitch", [65, 100, 2500])
-@pytest.mark.parametrize("n", [1, 9, 130])
-def test_rows_may_be_strided(dtype, pitch, n, rng, running):
-    with running(shared=n > 8):
-        check_all(n, 5, 64, dtype, rng, pitch)
 
 
 @given(
@@ -214,68 +191,30 @@ def test_the_width_is_a_multiple_of_64():
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    "call",
     [
-        (np.float32, np.float64),
-        (np.float64, np.float32),
-        (np.int16, np.float64),
-        (np.int32, np.float32),
-        (np.float16, np.float32),
-    ],
-)
-def test_dtypes_that_do_not_go_together(first, second):
-    Z = np.ones((3, 64), first)
-    with pytest.raises(TypeError, match="float32"):
-        skinny_gemm.multiply(Z, np.ones((2, 64), second))
-    with pytest.raises(TypeError, match="float32"):
-        skinny_gemm.add_transposed(Z, np.ones((3, 2), second), np.zeros((2, 64)))
-    with pytest.raises(TypeError, match="float32"):
-        V, out = np.ones((2, 64), second), np.zeros((2, 64))
-        skinny_gemm.add_gram_product(Z, np.ones(3), V, out)
-
-
-def test_shapes_that_do_not_go_together():
-    Z, V = np.ones((3, 64)), np.ones((2, 64))
-    with pytest.raises(ValueError, match="64 columns"):
-        skinny_gemm.multiply(Z, np.ones((2, 128)))
-    with pytest.raises(ValueError, match="3 rows"):
-        skinny_gemm.add_transposed(Z, np.ones((4, 2)), np.zeros((2, 64)))
-    with pytest.raises(ValueError, match="out must be"):
-        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 128)))
-    with pytest.raises(ValueError, match="out must be"):
-        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 64), np.float32))
-    with pytest.raises(ValueError, match="3 factors"):
-        skinny_gemm.add_gram_product(Z, np.ones(4), V, np.zeros((2, 64)))
-    with pytest.raises(ValueError, match="needs V"):
-        skinny_gemm.add_gram_product(
+        lambda Z: skinny_gemm.multiply(Z, np.ones((2, 128))),
+        lambda Z: skinny_gemm.multiply(Z, np.ones((64, 2)).T),
+        lambda Z: skinny_gemm.multiply(Z, np.ones((2, 64), np.float32)),
+        lambda Z: skinny_gemm.add_transposed(Z, np.ones((4, 2)), np.zeros((2, 64))),
+        lambda Z: skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((2, 128))),
+        lambda Z: skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((64, 2)).T),
+        lambda Z: skinny_gemm.add_gram_product(Z, np.ones(4), Z[:2], np.zeros((2, 64))),
+        lambda Z: skinny_gemm.add_gram_product(
             Z, np.ones(3), np.ones((2, 128)), np.zeros((2, 64))
-        )
-
-
-def test_other_orders():
-    Z = np.ones((3, 64))
-    with pytest.raises(ValueError, match="C-ordered"):
-        skinny_gemm.multiply(Z, np.ones((64, 2)).T)
-    assert np.array_equal(
-        skinny_gemm.multiply(np.ones((64, 3)).T, np.ones((2, 64))), np.full((3, 2), 64)
-    )
-    with pytest.raises(ValueError, match="C-ordered"):
-        skinny_gemm.add_transposed(Z, np.ones((3, 2)), np.zeros((64, 2)).T)
-
-
-@pytest.mark.parametrize(
-    ("Z", "out", "scales"),
-    [
-        (np.ones((3, 9)), np.zeros((3, 8), np.int16), np.empty(3)),
-        (np.ones((3, 9)), np.zeros((2, 9), np.int16), np.empty(3)),
-        (np.ones((3, 9)), np.zeros((3, 9), np.int16), np.empty(2)),
-        (np.ones((3, 9)), np.zeros((3, 9), np.int32), np.empty(3)),
-        (np.ones((3, 9), np.float32), np.zeros((3, 9), np.int16), np.empty(3)),
+        ),
+        lambda Z: skinny_gemm.quantize(Z, np.zeros((3, 8), np.int16), np.empty(3)),
+        lambda Z: skinny_gemm.quantize(Z, np.zeros((3, 64), np.int32), np.empty(3)),
     ],
 )
-def test_quantize_refuses_room_that_is_too_small(Z, out, scales):
-    with pytest.raises(ValueError, match="quantize needs"):
-        skinny_gemm.quantize(Z, out, scales)
+def test_what_does_not_go_together(call):
+    with pytest.raises((ValueError, TypeError), match="must|needs|expected|float32"):
+        call(np.ones((3, 64)))
+
+
+def test_rows_of_other_orders_are_copied():
+    product = skinny_gemm.multiply(np.ones((64, 3)).T, np.ones((2, 64)))
+    np.testing.assert_array_equal(product, np.full((3, 2), 64))
 
 
 # Threads.
@@ -352,10 +291,9 @@ def run_script(script, n_threads="2"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("callers", [1, 2, 5])
-def test_tasks_may_run_ranges_of_their_own(callers):
+def test_tasks_may_run_ranges_of_their_own():
     """Also where every thread of the pool runs such a task: nobody waits for it."""
-    run_script(NESTED.format(callers=callers))
+    run_script(NESTED.format(callers=5))
 
 
 FORK = """

@@ -6,23 +6,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import randkern as rk
-from randkern.optics import SimulatedOPU, ThresholdBinarizer
-from randkern.skeletons import TableToBases
-
-MODELS = {
-    "features": rk.RandomFeatures(n_components=8, random_state=0),
-    "ridge": rk.KernelRidgeRegressor(n_components=8, random_state=0),
-    "exact ridge": rk.KernelRidgeRegressor(n_components=None),
-    "ridge cv": rk.KernelRidgeClassifierCV(n_components=8, random_state=0),
-    "svc": rk.KernelSVC(n_components=8, random_state=0),
-    "logistic": rk.KernelLogistic(n_components=8, random_state=0),
-    "process": rk.GaussianProcessRegressor(
-        n_components=8, optimizer=None, random_state=0
-    ),
-    "bases": TableToBases(),
-    "binarizer": ThresholdBinarizer("median"),
-}
-EVERY_MODEL = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
 def repeated(rng, dtype=np.float64):
@@ -41,26 +24,6 @@ def repeated(rng, dtype=np.float64):
     return X, full
 
 
-def outputs(model, X):
-    out = model.transform(X) if hasattr(model, "transform") else model.predict(X)
-    return out.toarray() if sp.issparse(out) else out
-
-
-@pytest.mark.slow
-@EVERY_MODEL
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_entries_that_repeat_add_up(model, dtype, rng):
-    X, full = repeated(rng, dtype)
-    before = X.data.copy(), X.indices.copy(), X.indptr.copy()
-    y = np.arange(X.shape[0]) % 2
-    expected = clone(model).fit(full, y)
-    result = clone(model).fit(X, y)
-    np.testing.assert_array_equal(outputs(result, X), outputs(expected, full))
-    np.testing.assert_array_equal(outputs(expected, X), outputs(expected, full))
-    for array, selected in zip((X.data, X.indices, X.indptr), before, strict=True):
-        np.testing.assert_array_equal(array, selected)
-
-
 @pytest.mark.parametrize("rule", ["scale", "median"])
 @pytest.mark.parametrize("cls", [rk.Gaussian, rk.Laplacian])
 def test_rules_of_lengthscales(cls, rule, rng):
@@ -70,26 +33,6 @@ def test_rules_of_lengthscales(cls, rule, rng):
     np.testing.assert_array_equal(kernel(X, full), expected(full, full))
     dense = cls(rule).resolve(full.toarray()).lengthscale
     assert kernel.lengthscale == pytest.approx(dense, rel=1e-12)
-
-
-@EVERY_MODEL
-def test_zeros_that_are_stored(model, rng):
-    _, complete = repeated(rng)
-    dense = complete.toarray()
-    full = sp.csr_array(
-        (dense.ravel(), np.tile(np.arange(6), 30), np.arange(0, 181, 6)), shape=(30, 6)
-    )
-    assert full.nnz == dense.size
-    y = np.arange(30) % 2
-    result = outputs(clone(model).fit(full, y), full)
-    expected = outputs(clone(model).fit(complete, y), complete)
-    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_bits_that_repeat():
-    bits = sp.csr_array(([1, 1], [0, 0], [0, 2, 2]), shape=(2, 3))
-    with pytest.raises(ValueError, match="got the value 2"):
-        rk.OpticalFeatures(SimulatedOPU(4, random_state=0)).fit(bits)
 
 
 def test_streams(rng):

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -67,50 +66,6 @@ def fit_both(model, X, y, weight=None, sizes=SIZES["uneven"]):
 SOLVERS = {"cholesky": ("cholesky", 1e-10), "pcg": (PCG(tol=1e-9), 1e-5)}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
-@pytest.mark.parametrize("sizes", SIZES)
-def test_the_regressor_is_that_of_arrays(
-    solver, weighted, fit_intercept, sizes, table, weight
-):
-    solver, tolerance = SOLVERS[solver]
-    model = rk.KernelRidgeRegressor(
-        KERNEL, 0.1, 120, solver=solver, fit_intercept=fit_intercept, random_state=0
-    )
-    weight = weight if weighted else None
-    assert_alike(*fit_both(model, *table, weight, SIZES[sizes]), tolerance)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(
-    "class_weight", [None, {"b": 4.0, "c": 0.5}, "balanced"], ids=str
-)
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_the_classifier_is_that_of_arrays(
-    solver, class_weight, weighted, table, weight
-):
-    X, values = table
-    y = np.array(["a", "b", "c"])[np.digitize(values[:, 0], [2.5, 3.6])]
-    solver, tolerance = SOLVERS[solver]
-    model = rk.KernelRidgeClassifier(
-        KERNEL,
-        0.1,
-        120,
-        solver=solver,
-        class_weight=class_weight,
-        fit_intercept=True,
-        random_state=0,
-    )
-    streamed, whole = fit_both(model, X, y, weight if weighted else None)
-    assert_alike(streamed, whole, tolerance)
-    assert streamed.classes_.tolist() == ["a", "b", "c"]
-    assert streamed.classes_.dtype.kind == whole.classes_.dtype.kind
-    np.testing.assert_array_equal(streamed.predict(X), whole.predict(X))
-
-
 def test_two_classes_that_come_one_after_the_other(table):
     X, _ = table
     y = np.sort(np.arange(N) % 2)
@@ -120,39 +75,6 @@ def test_two_classes_that_come_one_after_the_other(table):
     assert streamed.decision_function(X).shape == (N,)
 
 
-@pytest.mark.parametrize("labels", [bool, np.int8, float, object])
-def test_labels_keep_their_type(labels, table):
-    X, _ = table
-    y = (np.arange(N) % 2).astype(labels)
-    if labels is object:
-        y = np.where(y == 0, "no", "yes").astype(object)
-    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 60, random_state=0)
-    streamed, whole = fit_both(model, X, y)
-    assert streamed.classes_.tolist() == whole.classes_.tolist()
-    np.testing.assert_array_equal(streamed.predict(X[:9]), whole.predict(X[:9]))
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sparse_blocks(solver, dtype, table):
-    X, y = table
-    inputs = sp.csr_array(np.where(X > 0.5, X, 0).astype(dtype))
-    solver, tolerance = SOLVERS[solver]
-    if dtype == np.float32 and solver != "cholesky":
-        solver, tolerance = PCG(tol=1e-6), 2e-3
-    model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, solver=solver, random_state=0)
-    tolerance = max(tolerance, 2e-5 if dtype == np.float32 else 0)
-    assert_alike(*fit_both(model, inputs, y), tolerance)
-
-
-def test_single_precision_blocks(table):
-    X, y = table
-    model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, fit_intercept=True, random_state=0)
-    streamed, whole = fit_both(model, X.astype(np.float32), y.astype(np.float32))
-    assert_alike(streamed, whole, 1e-5)
-    assert streamed.plan_.n_components == 90
-
-
 def test_blocks_of_two_precisions_are_fitted_in_double(table):
     X, y = table
     X = X.astype(np.float32).astype(np.float64)
@@ -160,16 +82,6 @@ def test_blocks_of_two_precisions_are_fitted_in_double(table):
     model = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, random_state=0)
     whole = rk.KernelRidgeRegressor(KERNEL, 0.5, 90, random_state=0).fit(X, y)
     assert_alike(model.fit(mixed), whole, 1e-10)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_more_features_than_rows(solver, fit_intercept, table, weight):
-    solver, tolerance = SOLVERS[solver]
-    model = rk.KernelRidgeRegressor(
-        KERNEL, 0.1, 400, solver=solver, fit_intercept=fit_intercept, random_state=0
-    )
-    assert_alike(*fit_both(model, *table, weight), max(tolerance, 1e-9))
 
 
 @pytest.mark.parametrize("name", ["scale", "median"])
@@ -216,22 +128,6 @@ def test_a_category_that_comes_later_is_named(table, rng):
     blocks = rk.RowBlocks([(frame.iloc[:2], y[:2]), (frame.iloc[2:], y[2:])])
     with pytest.raises(ValueError, match="'kind' holds categories that the first"):
         rk.KernelRidgeRegressor(kernel, n_components=20).fit(blocks)
-
-
-def test_predictions_of_blocks(table):
-    X, y = table
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
-    expected = model.predict(X)
-    np.testing.assert_allclose(model.predict(blocks_of(X, y)), expected, rtol=1e-10)
-    np.testing.assert_allclose(
-        model.predict(rk.RowBlocks([X[:7], X[7:]])), expected, rtol=1e-10
-    )
-    labels = (y[:, 0] > 3).astype(int)
-    classifier = rk.KernelRidgeClassifier(KERNEL, 0.1, 60, random_state=0)
-    classifier.fit(blocks_of(X, labels))
-    np.testing.assert_array_equal(
-        classifier.predict(blocks_of(X, labels)), classifier.predict(X)
-    )
 
 
 def test_predictions_of_no_blocks(table):
@@ -372,38 +268,6 @@ def test_validation_rows_come_from_the_stream(table):
     assert np.abs(streamed.predict(X) - whole.predict(X)).max() < 0.1
 
 
-def test_blocks_may_use_one_buffer_again(table):
-    """A stream that fills one buffer anew for every block loses nothing."""
-    X, y = table
-
-    def make():
-        buffer, targets = np.empty((46, WIDTH)), np.empty((46, 2))
-        for start in range(0, N, 46):
-            buffer[:], targets[:] = X[start : start + 46], y[start : start + 46]
-            yield buffer, targets
-
-    kernel = rk.Gaussian("scale")
-    for solver, tolerance in SOLVERS.values():
-        model = rk.KernelRidgeRegressor(
-            kernel, 0.1, 60, solver=solver, fit_intercept=True, random_state=0
-        )
-        whole = rk.KernelRidgeRegressor(**model.get_params(deep=False)).fit(X, y)
-        assert_alike(model.fit(rk.RowBlocks(make)), whole, tolerance)
-
-
-def test_blocks_and_their_targets_are_not_written_to(table, weight):
-    X, y = table
-    kept = X.copy(), y.copy(), weight.copy()
-    for part in (X, y, weight):
-        part.flags.writeable = False
-    for solver, _ in SOLVERS.values():
-        rk.KernelRidgeRegressor(KERNEL, n_components=20, solver=solver).fit(
-            blocks_of(X, y, weight)
-        )
-    for part, before in zip((X, y, weight), kept, strict=True):
-        np.testing.assert_array_equal(part, before)
-
-
 def peak_of_fit(n_blocks, solver):
     def make():
         rng = np.random.default_rng(0)
@@ -434,67 +298,6 @@ def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     assert many < few + 1e6
 
 
-def test_no_limit_is_reached_by_more_rows(monkeypatch):
-    """The memory that a direct fit asks for is that of a block of the stream."""
-    for module in ("normal_equations", "memory"):
-        monkeypatch.setattr(f"randkern.models.{module}.ROWS_AT_ONCE", 1000)
-
-    def make():
-        rng = np.random.default_rng(0)
-        for _ in range(50):
-            X = rng.normal(size=(1000, 2))
-            yield X, np.ones((1000, 20))
-
-    model = rk.KernelRidgeRegressor(
-        KERNEL, n_components=30, solver="cholesky", memory_limit="1MB"
-    )
-    model.fit(rk.RowBlocks(make))
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
-    """Rows that a sample leaves out are let go, also where none has weight."""
-    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
-    from randkern.data.sample import RowSample
-
-    def peak(n_blocks):
-        generator, sample = np.random.default_rng(0), RowSample()
-        tracemalloc.start()
-        for _ in range(n_blocks):
-            X = generator.normal(size=(500, 200))
-            sample.add(X, None, generator)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert sample.rows()[0].shape == (1000, 200)
-        return peak
-
-    assert peak(200) < peak(20) + 1e6
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_scores_of_blocks(rng, weighted):
-    X = rng.normal(size=(90, 3))
-    y, weight = np.sin(X[:, 0]), rng.uniform(size=90) if weighted else None
-    blocks = rk.RowBlocks.from_arrays(X, y, weight, block_rows=40)
-    regressor = rk.KernelRidgeRegressor(n_components=20, random_state=0).fit(X, y)
-    expected = regressor.score(X, y, sample_weight=weight)
-    assert regressor.score(blocks) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="y and sample_weight must be None"):
-        regressor.score(blocks, y)
-    with pytest.raises(ValueError, match="no y"):
-        regressor.score(rk.RowBlocks.from_arrays(X))
-    labels = rk.RowBlocks.from_arrays(X, y > 0, weight, block_rows=40)
-    for kind in (rk.KernelRidgeClassifier, rk.KernelLogistic, rk.KernelSVC):
-        classifier = kind(n_components=20, random_state=0).fit(X, y > 0)
-        expected = classifier.score(X, y > 0, sample_weight=weight)
-        assert classifier.score(labels) == pytest.approx(expected)
-    process = rk.GaussianProcessRegressor(
-        n_components=20, optimizer=None, random_state=0
-    ).fit(X, y)
-    expected = process.score(X, y, sample_weight=weight)
-    assert process.score(blocks) == pytest.approx(expected)
-
-
 def test_a_generator_is_pointed_to_blocks(rng):
     X = rng.normal(size=(9, 3))
     with pytest.raises(TypeError, match="RowBlocks"):
@@ -511,71 +314,6 @@ def test_names_of_parquet_columns(tmp_path, rng):
     np.testing.assert_allclose(model.predict(rows), model.predict(table))
     with pytest.raises(ValueError, match="names"):
         model.predict(table.rename(columns={"c": "d"}))
-
-
-def test_scores_of_a_buffer_that_is_filled_anew(rng):
-    X = rng.normal(size=(60, 3))
-    y = np.sin(X[:, 0])
-
-    def blocks():
-        rows, targets, weights = np.empty((20, 3)), np.empty(20), np.empty(20)
-        for start in range(0, 60, 20):
-            part = slice(start, start + 20)
-            rows[:], targets[:], weights[:] = X[part], y[part], 1.0 + start
-            yield rows, targets, weights
-
-    model = rk.KernelRidgeRegressor(n_components=20, random_state=0).fit(X, y)
-    weight = np.repeat([1.0, 21.0, 41.0], 20)
-    expected = model.score(X, y, sample_weight=weight)
-    assert model.score(rk.RowBlocks(blocks)) == pytest.approx(expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-@pytest.mark.parametrize("scale", [2.0**-300, 2.0**300])
-def test_targets_of_any_size(scale, solver, streamed, table):
-    X, y = table
-    y = y * [1.0, 0.01]
-
-    def predictions(y):
-        model = rk.KernelRidgeRegressor(
-            KERNEL, 0.1, 50, solver=solver, fit_intercept=True, random_state=0
-        )
-        rows = (rk.RowBlocks.from_arrays(X, y, block_rows=50),) if streamed else (X, y)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return model.fit(*rows).predict(X)
-
-    size = np.abs(y).max()
-    expected = predictions(y)
-    np.testing.assert_allclose(
-        predictions(y * scale) / scale, expected, rtol=1e-4, atol=1e-4 * size
-    )
-    mixed = predictions(y * [scale, 1.0]) / [scale, 1.0]
-    np.testing.assert_allclose(mixed, expected, rtol=1e-4, atol=1e-4 * size)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-@pytest.mark.parametrize("scale", [2.0**-665, 2.0**900])
-def test_targets_whose_squares_overflow_are_refused(scale, solver, streamed, table):
-    X, y = table
-    y = y * [scale, 1.0]
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 50, solver=solver)
-    rows = (rk.RowBlocks.from_arrays(X, y, block_rows=50),) if streamed else (X, y)
-    with pytest.raises(ValueError, match=r"powers leave the range.*Divide y by"):
-        model.fit(*rows)
-
-
-@pytest.mark.parametrize("scale", [1e-90, 1e90])
-def test_targets_of_any_size_of_the_exact_kernel(scale, table):
-    X, y = table
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, None, solver=PCG(tol=1e-9))
-    expected = model.fit(X, y).predict(X)
-    np.testing.assert_allclose(
-        model.fit(X, y * scale).predict(X) / scale, expected, atol=1e-5
-    )
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -603,26 +341,6 @@ def test_rows_whose_features_are_cached_are_read_three_times(
         1e-5,
     )
     assert len(passes) == 3
-
-
-def test_targets_that_are_not_cached(table, monkeypatch):
-    monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 0)
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver="pcg", random_state=0)
-    assert_alike(*fit_both(model, *table), 1e-5)
-
-
-@pytest.mark.parametrize("limit", ["200kB", "350kB", "2MB"])
-def test_any_share_of_the_features_is_cached(limit, table, weight):
-    model = rk.KernelRidgeRegressor(
-        KERNEL, 0.1, 120, solver=PCG(rank=5), fit_intercept=True, memory_limit=limit,
-        random_state=0,
-    )  # fmt: skip
-    streamed, _ = fit_both(model, *table, weight)
-    model.set_params(solver="cholesky", memory_limit="1GB").fit(
-        *table, sample_weight=weight
-    )
-    apart = streamed.predict(table[0]) - model.predict(table[0])
-    assert np.abs(apart).max() < 0.1
 
 
 def halves(X, y):

@@ -306,56 +306,6 @@ def test_name_says_the_content(path):
     assert not vague & {part.strip("_") for part in parts}
 
 
-@pytest.mark.slow
-@OF_BOTH
-def test_no_bare_except(path):
-    lines = [
-        node.lineno
-        for node in ast.walk(TREES[path])
-        if isinstance(node, ast.ExceptHandler) and node.type is None
-    ]
-    assert not lines, f"bare except in lines {lines}"
-
-
-@pytest.mark.slow
-@OF_BOTH
-def test_no_print_outside_the_command_line(path):
-    if room_of(path) == "cli":
-        return
-    lines = [
-        node.lineno
-        for node in ast.walk(TREES[path])
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-    ]
-    assert not lines, f"print in lines {lines}"
-
-
-@pytest.mark.slow
-@OF_BOTH
-def test_no_mutable_defaults(path):
-    mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-    found = []
-    for node in functions(TREES[path]):
-        for default in (*node.args.defaults, *node.args.kw_defaults):
-            made = (
-                isinstance(default, ast.Call)
-                and isinstance(default.func, ast.Name)
-                and default.func.id in {"list", "dict", "set"}
-            )
-            if made or isinstance(default, mutable):
-                found.append(f"{node.name} (line {node.lineno})")
-    assert not found, f"mutable defaults: {found}"
-
-
-@pytest.mark.slow
-@OF_BOTH
-def test_no_global_statement(path):
-    lines = [n.lineno for n in ast.walk(TREES[path]) if isinstance(n, ast.Global)]
-    assert not lines, f"global statement in lines {lines}"
-
-
 def unenforced(trees: list[ast.AST]) -> list[str]:
     """Classes with abstract methods that do not derive from ABC.
 

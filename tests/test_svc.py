@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.optimize
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import LinearSVC
 from sklearn.utils import compute_class_weight
 
 import randkern as rk
@@ -120,22 +119,6 @@ def test_working_sets_reach_the_same_optimum(limit, dtype, data):
     assert np.all(parts.duality_gap_ < 2e-5)
 
 
-def test_blocks_are_arrays(data):
-    X, y, new = data
-    blocks = rk.RowBlocks([(X[:7], y[:7]), (X[7:200], y[7:200]), (X[200:], y[200:])])
-    whole = machine(1.0).fit(X, y).decision_function(new)
-    streamed = machine(1.0).fit(blocks).decision_function(new)
-    np.testing.assert_allclose(streamed, whole, atol=1e-3)
-
-
-def test_sparse_rows(data):
-    X, y, new = data
-    X = np.where(np.abs(X) > 0.5, X, 0.0)
-    dense = machine(1.0).fit(X, y).decision_function(new)
-    sparse = machine(1.0).fit(sp.csr_array(X), y).decision_function(sp.csr_array(new))
-    np.testing.assert_allclose(sparse, dense, atol=1e-3)
-
-
 @pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
 @pytest.mark.parametrize("C", [1e-12, 1e6])
 def test_extreme_penalties(C, n_components, data, recwarn):
@@ -204,25 +187,6 @@ def test_exact_kernel_is_the_quadratic_programme(data):
     assert len(model.X_fit_) == len(model.support_) < 60
 
 
-def test_exact_kernel_is_near_scikit_learns(data):
-    # Which fits an intercept, near 0 for classes as balanced as these.
-    X, y, new = data
-    model = machine(1.0, None).fit(X, y == "b")
-    scikit = SVC(C=1.0, gamma=1 / (2 * 1.5**2)).fit(X, y == "b")
-    assert np.mean(model.predict(new) == scikit.predict(new)) >= 0.9
-
-
-def test_features_approach_the_exact_kernel(data):
-    X, y, new = data
-
-    def values(n_components):
-        return machine(1.0, n_components, tol=1e-6).fit(X, y).decision_function(new)
-
-    exact = values(None)
-    errors = [np.mean((values(n) - exact) ** 2) for n in (50, 3000)]
-    assert errors[1] < errors[0] / 10
-
-
 # -- hard margins ---------------------------------------------------------------------
 
 
@@ -261,15 +225,6 @@ def test_hard_margin_is_the_quadratic_programme(separable):
     assert np.all(margins[model.support_] < 1 + 1e-5)
 
 
-def test_large_finite_penalty_approaches_the_hard_margin(separable):
-    X, _, signs = separable
-    hard = machine(math.inf).fit(X, signs)
-    soft = machine(1e5, max_iter=2000, tol=1e-7).fit(X, signs)
-    np.testing.assert_allclose(
-        soft.coef_, hard.coef_, atol=1e-2 * np.abs(hard.coef_).max()
-    )
-
-
 def check_certificate(error, X, signs, n_components=D):
     a = error.certificate
     assert a.shape == (len(X),)
@@ -302,26 +257,6 @@ def test_a_row_with_both_labels(n_components, data):
     weight[0] = 0
     model = machine(math.inf, n_components).fit(X, signs, sample_weight=weight)
     assert np.all(model.predict(X[1:]) == signs[1:])
-
-
-@pytest.mark.parametrize("n_components", [D, None], ids=["features", "exact"])
-def test_several_rows_with_both_labels(n_components, data):
-    X, y, _ = data
-    X, signs = X[:80], np.where(y[:80] == "b", 1.0, -1.0)
-    X, signs = np.vstack([X, X[:5]]), np.append(signs, -signs[:5])
-    with pytest.raises(NotSeparableError) as caught:
-        machine(math.inf, n_components).fit(X, signs)
-    check_certificate(caught.value, X, signs)
-    assert caught.value.residual < 1e-12
-    # An active-set method leaves no more rows than dimensions and one.
-    assert np.count_nonzero(caught.value.certificate) <= D + 1
-
-
-def test_exact_kernel_separates(data):
-    X, y, _ = data
-    model = machine(math.inf, None).fit(X[:80], y[:80])
-    assert model.score(X[:80], y[:80]) == 1.0
-    assert np.all(np.abs(model.duality_gap_) < 1e-6)
 
 
 def test_rows_that_change_sides_often(data):
@@ -403,16 +338,6 @@ def test_the_gap_of_a_hard_margin_is_that_of_its_variables(separable):
 
 
 # -- memory ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_memory_is_checked_first(cls, dtype, data):
-    X, y, _ = data
-    with pytest.raises(MemoryLimitError, match="240 rows to 1000 features"):
-        cls(memory_limit=100).fit(X.astype(dtype), y)
-    with pytest.raises(MemoryLimitError, match="60 features"):
-        cls(n_components=60, memory_limit="30kB").fit(X.astype(dtype), y)
 
 
 def test_a_start_that_is_far_from_the_optimum(data, recwarn):

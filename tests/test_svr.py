@@ -2,21 +2,13 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVR, LinearSVR
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
 
 KERNEL = rk.Gaussian(1.5)
-
-
-@pytest.mark.slow
-@parametrize_with_checks([rk.KernelSVR(), rk.KernelSVR(n_components=None)])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 def data(rng, n=60):
@@ -135,25 +127,6 @@ def test_outliers_count_less_than_in_ridge(rng):
     ).fit(X, y)
     errors = [np.mean((fit.predict(X) - truth) ** 2) for fit in (robust, ridge)]
     assert errors[0] < 0.25 * errors[1]
-
-
-def test_sparse_and_float32(rng):
-    X, y = data(rng)
-    X = np.round(X)
-    model = rk.KernelSVR(KERNEL, 1.0, 30, tol=1e-8, random_state=0)
-    expected = model.fit(X, y).predict(X)
-    for rows in (sp.csr_array(X), X.astype(np.float32)):
-        np.testing.assert_allclose(model.fit(rows, y).predict(rows), expected, 1e-4)
-
-
-@pytest.mark.parametrize("limit", ["2GB", "90kB"], ids=["cached", "in parts"])
-def test_streams_answer_as_arrays(rng, limit):
-    X, y = data(rng, 300)
-    model = rk.KernelSVR(KERNEL, 3.0, 60, tol=1e-6, random_state=0)
-    expected = model.fit(X, y).predict(X)
-    blocks = rk.RowBlocks.from_arrays(X, y, block_rows=90)
-    model.set_params(memory_limit=limit, max_iter=5000).fit(blocks)
-    np.testing.assert_allclose(model.predict(X), expected, atol=1e-3)
 
 
 def test_what_is_refused(rng):

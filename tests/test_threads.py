@@ -4,13 +4,11 @@ import threading
 
 import numpy as np
 import pytest
-import scipy.linalg
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import randkern as rk
-from randkern.backend import blas
 from randkern.backend.array_ops import NumpyAlgebra
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.compiled_loops import on_one_thread, run_over_ranges
@@ -192,71 +190,3 @@ def test_other_threads_leave_the_threads_of_blas_alone():
     leave.set()
     thread.join(timeout=60)
     assert blas_threads() == {2}
-
-
-#: Functions of LAPACK by who calls them, and the size of a matrix below and above.
-DECOMPOSITIONS = {
-    "lower_factor": (blas, "dpotrf", NumpyAlgebra().lower_factor),
-    "symmetric_eigenpairs": (
-        scipy.linalg,
-        "eigh",
-        NumpyAlgebra().symmetric_eigenpairs,
-    ),
-    "singular_values": (np.linalg, "svd", NumpyAlgebra().singular_values),
-    "qr": (scipy.linalg, "qr", NumpyAlgebra().qr),
-    "shortest_solution": (
-        scipy.linalg,
-        "lstsq",
-        lambda matrix: NumpyAlgebra().shortest_solution(matrix, matrix[0]),
-    ),
-    "orthogonal": (
-        np.linalg,
-        "qr",
-        lambda matrix: rk.RandomFeatures(
-            rk.Gaussian(), 100, projection="orthogonal", random_state=0
-        ).fit_transform(matrix),
-    ),
-    "effective_dimension": (
-        scipy.linalg,
-        "eigh",
-        lambda matrix: rk.effective_dimension(rk.Gaussian(), matrix),
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("two_of_blas")
-@pytest.mark.parametrize("name", DECOMPOSITIONS)
-@pytest.mark.parametrize(("most", "expected"), [(1e9, 1), (1e5, 2)])
-def test_decompositions_choose_their_threads(name, most, expected, monkeypatch):
-    """Of 100 rows, where that is short work and where it is long."""
-    module, lapack, decompose = DECOMPOSITIONS[name]
-    seen, original = [], getattr(module, lapack)
-
-    def watched(*args, **kwargs):
-        seen.append(blas_threads())
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(module, lapack, watched)
-    monkeypatch.setattr(blas, "_MAX_OPERATIONS", most)
-    decompose(np.eye(100) + 0.001)
-    assert seen == [{expected}]
-
-
-@pytest.mark.usefixtures("two_of_blas")
-def test_a_direct_solve_of_few_features_has_one_thread(monkeypatch, data):
-    from randkern.solvers import cholesky
-
-    seen = []
-    for module, name in ((blas, "dpotrf"), (cholesky, "dpotrs")):
-        original = getattr(module, name)
-
-        def watched(*args, original=original, **kwargs):
-            seen.append(blas_threads())
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(module, name, watched)
-    X, y = data
-    rk.KernelRidgeClassifier(KERNEL, 0.1, 190, random_state=0).fit(X, y)
-    assert len(seen) >= 2
-    assert all(threads == {1} for threads in seen)

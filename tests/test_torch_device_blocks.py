@@ -9,9 +9,6 @@ import scipy.sparse as sp
 
 import randkern as rk
 from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
-from randkern import _validation
-from randkern.data import sample as _row_sample
-from randkern.data.sample import RowSample
 from randkern.exceptions import MemoryLimitError
 from randkern.solvers import PCG
 
@@ -23,7 +20,6 @@ SOLVERS = {
     "pcg-short": {"solver": PCG(tol=1e-9, rank=5), "memory_limit": "200kB"},
 }
 each_device = pytest.mark.parametrize("device", DEVICES)
-each_solver = pytest.mark.parametrize("solver", SOLVERS)
 pytestmark = [
     pytest.mark.slow,
     # Of what PyTorch says of arrays that are only read.
@@ -73,200 +69,7 @@ def assert_close(got, expected, tolerance=1e-6):
     assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.fixture
-def unconfigured(monkeypatch):
-    """Let nothing ask whether scikit-learn dispatches: workers might say no."""
-
-    def asked():
-        raise AssertionError("tensors met scikit-learn")
-
-    monkeypatch.setattr(_validation, "get_config", asked)
-
-
 # -- blocks of tensors ---------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@each_device
-@each_solver
-@pytest.mark.parametrize(
-    ("fit_intercept", "weighted"), [(False, False), (True, False), (True, True)]
-)
-def test_regression_on_blocks(device, solver, fit_intercept, weighted, table):
-    X, y, weight = table
-    given = X, y, weight if weighted else None
-    expected = regressor(solver, fit_intercept=fit_intercept).fit(blocks(*given))
-    model = regressor(solver, fit_intercept=fit_intercept)
-    rows = blocks(*moved(*given, device=device))
-    with dispatch():
-        model.fit(rows)
-        predictions = model.predict(rows)
-        score = model.score(rows)
-    assert (
-        predictions.device == model.coef_.device == torch.zeros(0, device=device).device
-    )
-    assert_close(model.coef_, expected.coef_)
-    assert_close(predictions, expected.predict(X))
-    assert score == pytest.approx(expected.score(blocks(*given)), rel=1e-4)
-
-
-@pytest.mark.slow
-@each_device
-@pytest.mark.parametrize("kind", ["text", "booleans", "integers"])
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_classification_on_blocks(device, kind, class_weight, table):
-    X, y, weight = table
-    labels = labels_of(y, kind)
-    model = rk.KernelRidgeClassifier(
-        n_components=50, class_weight=class_weight, random_state=0
-    )
-    expected = copy.deepcopy(model).fit(blocks(X, labels, weight))
-    given = labels if kind == "text" else tensor(labels, device)
-    rows = blocks(tensor(X, device), given, tensor(weight, device))
-    with dispatch():
-        found = model.fit(rows).predict(rows)
-        score = model.score(rows)
-    assert_close(model.coef_, expected.coef_, 1e-9)
-    if kind != "text":
-        assert found.dtype == given.dtype and found.device == given.device
-        found = host(found)
-    assert found.tolist() == expected.predict(X).tolist()
-    # scikit-learn takes the accuracy of tensors in float32.
-    assert score == pytest.approx(expected.score(blocks(X, labels, weight)), rel=1e-6)
-
-
-MODELS = {
-    "svc": (rk.KernelSVC, {"tol": 1e-7}, "integers"),
-    "logistic": (rk.KernelLogistic, {"tol": 1e-7}, "booleans"),
-    "gp": (rk.GaussianProcessRegressor, {"optimizer": None}, "values"),
-    "gpc": (rk.GaussianProcessClassifier, {"optimizer": None}, "booleans"),
-}
-
-
-def model_and_targets(name, y):
-    """Return a model by its name, and targets that it takes."""
-    if name in SOLVERS:
-        return regressor(name), y
-    if name == "labels":
-        return rk.KernelRidgeClassifier(random_state=0), labels_of(y, "integers")
-    kind, options, targets = MODELS[name]
-    y = y if targets == "values" else labels_of(y, targets)
-    return kind(n_components=40, random_state=0, **options), y
-
-
-def values_of(model, X):
-    """Return what a model says of rows, as NumPy arrays."""
-    for method in ("predict_proba", "decision_function"):
-        if hasattr(model, method):
-            found = (getattr(model, method)(X),)
-            break
-    else:
-        found = model.predict(X, return_std=True)
-    return [host(each) if torch.is_tensor(each) else each for each in found]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("where", ["tensors", "moved"])
-def test_other_models(name, where, table, request):
-    X, y, weight = table
-    model, y = model_and_targets(name, y)
-    expected = copy.deepcopy(model).fit(blocks(X, y, weight))
-    if where == "tensors":
-        rows = blocks(*moved(X, y, weight))
-        with dispatch():
-            found = values_of(model.fit(rows), rows)
-            assert torch.is_tensor(model.predict(rows))
-    else:
-        request.getfixturevalue("unconfigured")
-        rows = rk.DeviceBlocks(blocks(X, y, weight), "cpu")
-        found = values_of(model.fit(rows), rows)
-        assert isinstance(model.predict(rows), np.ndarray)
-    for got, right in zip(found, values_of(expected, X), strict=True):
-        np.testing.assert_allclose(got, right, atol=2e-4)
-
-
-each_model = pytest.mark.parametrize("name", ["cholesky", "pcg", "labels", *MODELS])
-
-
-@pytest.mark.nightly
-@each_device
-@each_model
-def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
-    X, y, weight = table
-    model, y = model_and_targets(name, y)
-    rows = blocks(*moved(X, y, weight, device=device))
-    with dispatch(), no_host_copies(monkeypatch, most=18):
-        model.fit(rows)
-        model.predict(rows)
-
-
-def test_a_sample_is_that_of_arrays(monkeypatch, rng):
-    monkeypatch.setattr(_row_sample, "_MIN_SAMPLE", 40)
-    monkeypatch.setattr(_row_sample, "_SAMPLE_BYTES", 0)
-    X, weight = rng.normal(size=(N, 3)), rng.uniform(size=N) - 0.3
-    weight = weight.clip(0.0)
-    found = []
-    for make in (np.asarray, tensor):
-        sample, generator = RowSample(), np.random.default_rng(1)
-        for start, stop in itertools.pairwise(CUTS):
-            sample.add(make(X[start:stop]), make(weight[start:stop]), generator)
-        found.append([np.asarray(each) for each in sample.rows()])
-    assert found[0][0].shape == (40, 3) and (found[0][1] > 0).all()
-    for of_arrays, of_tensors in zip(*found, strict=True):
-        assert np.array_equal(of_arrays, of_tensors)
-
-
-def test_precisions(table):
-    X, y, _ = table
-    single = X.astype(np.float32)
-    expected = regressor(alpha=5.0).fit(single, y)
-    with dispatch():
-        model = regressor(alpha=5.0).fit(blocks(*moved(single, y)))
-        assert_close(model.coef_, expected.coef_, 1e-4)
-        # Of two precisions the wider one.
-        rows = [(tensor(single[:100]), tensor(y[:100]))]
-        rows.append((tensor(single[100:].astype(float)), tensor(y[100:])))
-        model = regressor(alpha=5.0).fit(rk.RowBlocks(rows))
-    assert_close(model.coef_, regressor(alpha=5.0).fit(single.astype(float), y).coef_)
-
-
-@pytest.mark.slow
-def test_targets_of_extreme_size(table):
-    X, y, _ = table
-    expected = regressor("pcg").fit(blocks(X, y * 1e90))
-    with dispatch():
-        model = regressor("pcg").fit(blocks(*moved(X, y * 1e90)))
-    assert_close(model.coef_ / 1e90, expected.coef_ / 1e90)
-
-
-@pytest.mark.slow
-def test_held_out_rows(table):
-    X, y, _ = table
-    solver = PCG(tol=1e-12, validation_fraction=0.2)
-    expected = regressor(solver="cholesky").set_params(solver=solver)
-    model = copy.deepcopy(expected)
-    expected.fit(blocks(X, y))
-    with dispatch():
-        model.fit(blocks(*moved(X, y)))
-    assert model.solution_.outcome is expected.solution_.outcome
-    assert_close(model.coef_, expected.coef_, 1e-3)
-
-
-@pytest.mark.slow
-def test_one_buffer_for_all_blocks(table):
-    X, y, _ = table
-
-    def make():
-        rows, targets = torch.empty(46, 5).double(), torch.empty(46, 2).double()
-        for start in range(0, N, 46):
-            rows[:], targets[:] = tensor(X[start:][:46]), tensor(y[start:][:46])
-            yield rows, targets
-
-    expected = regressor("pcg").fit(X, y)
-    with dispatch():
-        model = regressor("pcg").fit(rk.RowBlocks(make))
-    assert_close(model.coef_, expected.coef_, 1e-5)
 
 
 def loader(*arrays, **options):
@@ -274,22 +77,8 @@ def loader(*arrays, **options):
     return data.DataLoader(data.TensorDataset(*map(tensor, arrays)), 50, **options)
 
 
-@pytest.mark.slow
-def test_a_data_loader(table):
-    X, y, weight = table
-    expected = regressor("pcg").fit(X, y, weight)
-    rows = rk.RowBlocks(loader(X, y, weight))
-    with dispatch():
-        assert_close(regressor("pcg").fit(rows).coef_, expected.coef_)
-    # Without dispatch they are read as arrays; nothing asks where they are moved to.
-    model = regressor("pcg").fit(rows)
-    assert isinstance(model.coef_, np.ndarray)
-    assert_close(model.coef_, expected.coef_)
-    assert model.score(rows) == pytest.approx(expected.score(X, y, weight))
-    model.fit(rk.DeviceBlocks(rows, "cpu"))
-    assert_close(model.coef_, expected.coef_)
-    score = model.score(rk.DeviceBlocks(rows, "cpu"))
-    assert score == pytest.approx(expected.score(X, y, weight))
+def test_loaders_without_an_order_are_refused(table):
+    X, y, _ = table
     with pytest.raises(ValueError, match="shuffle=False"):
         rk.RowBlocks(loader(X, y, shuffle=True))
     sampler = torch.utils.data.RandomSampler(range(len(X)))
@@ -298,8 +87,6 @@ def test_a_data_loader(table):
         rk.RowBlocks(torch.utils.data.DataLoader(X, batch_sampler=batches))
     with pytest.raises(TypeError, match=r"DeviceBlocks\(RowBlocks\(blocks\)"):
         rk.DeviceBlocks(loader(X, y))
-    with pytest.raises(TypeError, match="block 0 is a list"):
-        list(rk.RowBlocks([[[1.0, 2.0], [3.0, 4.0]]]))
 
 
 def test_a_data_loader_of_labels_that_are_text(table):
@@ -315,23 +102,6 @@ def test_a_data_loader_of_labels_that_are_text(table):
     moved = rk.DeviceBlocks(rows, "cpu")
     assert model.fit(moved).predict(moved).tolist() == expected
     assert model.score(moved) == np.mean(labels == expected)
-
-
-def test_a_process_of_counts_predicts_partitions_on_a_device(table):
-    da = pytest.importorskip("dask.array")
-    X, y, _ = table
-    counts = np.round(3 * np.abs(y.reshape(len(X), -1)[:, 0]))
-    model = rk.GaussianProcessRegressor(
-        *(rk.Gaussian(2.0), 1.0, 40),
-        likelihood="poisson",
-        optimizer=None,
-        random_state=0,
-    )
-    expected = copy.deepcopy(model).fit(X, counts).predict(X)
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=(60, -1)), "cpu")
-    model.fit(rows, da.from_array(counts, chunks=60))
-    found = model.predict(rows)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
 
 
 def test_bad_blocks(table):
@@ -376,28 +146,6 @@ def test_bad_blocks(table):
 # -- rows moved to a device ----------------------------------------------------------
 
 
-@pytest.mark.nightly
-@each_device
-@each_solver
-@pytest.mark.parametrize("weighted", [False, True])
-def test_arrays_that_are_moved(device, solver, weighted, table, unconfigured):
-    X, y, weight = table
-    weight = weight if weighted else None
-    expected = regressor(solver, fit_intercept=True).fit(X, y, weight)
-    X.flags.writeable = y.flags.writeable = False  # as those of a file
-    rows = rk.DeviceBlocks(X, device)
-    model = regressor(solver, fit_intercept=True).fit(rows, y, weight)
-    assert model.coef_.device == torch.zeros(0, device=device).device
-    assert_close(model.coef_, expected.coef_)
-    predictions = model.predict(rows)
-    assert isinstance(predictions, np.ndarray)
-    assert_close(predictions, expected.predict(X))
-    score = model.score(rows, y, sample_weight=weight)
-    assert score == pytest.approx(expected.score(X, y, weight), rel=1e-4)
-    # Weights follow rows, from wherever they are.
-    assert_close(expected.predict(rows), expected.predict(X))
-
-
 @each_device
 def test_a_file_of_rows(device, tmp_path, table):
     X, y, _ = table
@@ -412,21 +160,6 @@ def test_a_file_of_rows(device, tmp_path, table):
         assert_close(model.predict(moved), expected.predict(mapped), 1e-4)
 
 
-@pytest.mark.parametrize("kind", ["text", "integers"])
-def test_labels_beside_rows_that_are_moved(kind, table, unconfigured):
-    X, y, weight = table
-    labels = labels_of(y, kind)
-    model = rk.KernelRidgeClassifier(
-        rk.Gaussian(2.0), n_components=50, class_weight="balanced", random_state=0
-    )
-    expected = copy.deepcopy(model).fit(X, labels, weight)
-    rows = rk.DeviceBlocks(X, "cpu")
-    model.fit(rows, labels, weight)
-    assert model.predict(rows).tolist() == expected.predict(X).tolist()
-    assert model.decision_function(rows).shape == (N, 3)
-    assert model.score(rows, labels) == pytest.approx(expected.score(X, labels))
-
-
 def test_dataframes_that_are_moved(table, rng):
     pd = pytest.importorskip("pandas")
     X, y, _ = table
@@ -437,17 +170,6 @@ def test_dataframes_that_are_moved(table, rng):
     expected = copy.deepcopy(model).fit(frame, y)
     rows = rk.DeviceBlocks(frame, "cpu")
     assert_close(model.fit(rows, y).predict(rows), expected.predict(frame))
-
-
-@pytest.mark.slow
-@each_device
-@each_model
-def test_only_sums_come_back(device, name, table, monkeypatch):
-    X, y, weight = table
-    model, y = model_and_targets(name, y)
-    rows = rk.DeviceBlocks(blocks(X, y, weight), device)
-    with no_host_copies(monkeypatch, most=18):
-        model.fit(rows)
 
 
 def test_what_is_not_moved(table):
@@ -503,25 +225,6 @@ def da():
 
 @pytest.mark.slow
 @each_device
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_partitions_that_are_moved(device, solver, weighted, table, da, unconfigured):
-    X, y, weight = table
-    weight = weight if weighted else None
-    expected = regressor(solver, fit_intercept=True).fit(X, y, weight)
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=((1, 100, 129), (2, 3))), device)
-    model = regressor(solver, fit_intercept=True).fit(rows, y, weight)
-    assert isinstance(model.coef_, np.ndarray)
-    assert_close(model.coef_, expected.coef_)
-    predictions = model.predict(rows)
-    assert isinstance(predictions, da.Array) and predictions.shape == y.shape
-    assert_close(predictions.compute(), expected.predict(X))
-    score = model.score(rows, y, sample_weight=weight)
-    assert score == pytest.approx(expected.score(X, y, weight), rel=1e-4)
-
-
-@pytest.mark.slow
-@each_device
 def test_only_sums_cross_the_network(device, table, da, monkeypatch):
     import dask
 
@@ -531,17 +234,6 @@ def test_only_sums_cross_the_network(device, table, da, monkeypatch):
         # Sums, those of targets too.
         with no_host_copies(monkeypatch, most=18 * 60):
             regressor("pcg").fit(rows, y, weight)
-
-
-@pytest.mark.parametrize("kind", ["text", "integers"])
-def test_labels_of_partitions(kind, table, da, unconfigured):
-    X, y, _ = table
-    labels = labels_of(y, kind)
-    model = rk.KernelRidgeClassifier(n_components=50, random_state=0)
-    expected = copy.deepcopy(model).fit(X, labels)
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=(90, -1)), "cpu")
-    for fitted in (model.fit(rows, da.from_array(labels, chunks=90)), expected):
-        assert fitted.predict(rows).compute().tolist() == expected.predict(X).tolist()
 
 
 @pytest.mark.parametrize("kind", ["text", "integers"])
@@ -557,36 +249,6 @@ def test_a_model_on_a_device_predicts_partitions(kind, table, da):
     rows = rk.DeviceBlocks(da.from_array(X, chunks=(90, -1)), "cpu")
     assert model.predict(rows).dtype == labels.dtype
     assert model.predict(rows).compute().tolist() == expected.predict(X).tolist()
-
-
-def test_dataframes_of_dask(table):
-    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    X, y, _ = table
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    frame["y"] = y[:, 1]
-    distant = dd.from_pandas(frame, npartitions=3)
-    rows = rk.DeviceBlocks(distant[list("abcde")], "cpu")
-    expected = regressor().fit(frame[list("abcde")], y[:, 1])
-    model = regressor().fit(rows, distant["y"])
-    assert_close(model.coef_, expected.coef_)
-    assert model.feature_names_in_.tolist() == list("abcde")
-    found = np.asarray(model.predict(rows).compute())
-    assert_close(found, expected.predict(frame[list("abcde")]))
-
-
-def test_partitions_as_a_stream(table, da):
-    """A model is fitted to partitions that are moved, and predicts them lazily."""
-    X, y, _ = table
-    rows = rk.DeviceBlocks(da.from_array(X, chunks=(100, -1)), "cpu")
-    labels = y[:, 0] > np.median(y[:, 0])
-    model = rk.KernelLogistic(n_components=40, random_state=0)
-    expected = model.fit(X, labels).decision_function(X)
-    model.fit(rows, labels)
-    assert str(model.coef_.device) == "cpu"
-    found = model.decision_function(rows)
-    assert isinstance(found, da.Array)
-    np.testing.assert_allclose(found.compute(), expected, atol=1e-3)
-    assert set(model.predict(rows).compute().tolist()) == {False, True}
 
 
 def test_bad_partitions(table, da):

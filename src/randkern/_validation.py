@@ -234,12 +234,13 @@ def _check_objects(values: list[Any]) -> None:
         )
 
 
-def read_weights(
-    sample_weight: Any, X: Rows, *, of_block: bool = False
+def check_weights(
+    sample_weight: Any, X: Rows, *, of_block: bool = False, bounded: bool = True
 ) -> np.ndarray | None:
     """Return the weights of the rows of X as float64, non-negative.
 
-    They must not all be 0, unless the rows are a block of others (`of_block`).
+    They must not all be 0, unless the rows are a block of others (`of_block`). If they
+    are `bounded`, the largest must be neither too large nor too small.
     """
     if sample_weight is None:
         return None
@@ -256,26 +257,14 @@ def read_weights(
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
     with naming_cells(weights, "sample_weight"):
         weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
-    if not weights.any():
+    largest = float(weights.max())
+    if largest == 0:
         raise ValueError(
             "every sample_weight is zero; at least one row needs a positive weight."
         )
-    return weights
-
-
-def check_weights(
-    sample_weight: Any, X: Rows, *, of_block: bool = False
-) -> np.ndarray | None:
-    """Return the weights of the rows of X as float64, neither too large nor too small.
-
-    They must not all be 0, unless the rows are a block of others (`of_block`).
-    """
-    weights = read_weights(sample_weight, X, of_block=of_block)
-    if weights is None:
-        return None
-    largest = float(weights.max())
     # The weights of a block may be small beside those of others.
-    if largest > MAX_WEIGHT or (largest < 1 / MAX_WEIGHT and not of_block):
+    too_small = largest < 1 / MAX_WEIGHT and not of_block
+    if bounded and (largest > MAX_WEIGHT or too_small):
         raise ValueError(
             f"the largest sample_weight is {largest:.3g}, expected a number from "
             f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}; divide the weights by their mean, "

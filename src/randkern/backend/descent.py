@@ -20,6 +20,14 @@ def _dot(row, weights):
     return total
 
 
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _square(row):
+    total = 0.0
+    for j in range(row.shape[0]):
+        total += np.float64(row[j]) * np.float64(row[j])
+    return total
+
+
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _add(row, factor, weights):
     for j in range(row.shape[0]):
@@ -37,7 +45,7 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, targets, lower, upper, tube, a, weights, intercepts, sums,
+    Z, rows, targets, lower, upper, tube, a, weights, intercepts, sums,
     spring, moves, tol, max_epochs, seed, used,
 ):  # fmt: skip
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
@@ -47,6 +55,9 @@ def _descend(
     """
     k, n = targets.shape
     width = weights.shape[1]
+    squares = np.empty(n)
+    for i in range(n):
+        squares[i] = _square(Z[rows[i], :width])
     order = np.arange(n)
     moving = np.ones((n, k), dtype=np.bool_)
     n_moving = np.full(k, n)
@@ -174,12 +185,6 @@ def descend(
         )
     if n == 0 or k == 0:
         return 0
-    squares = np.empty(n)
-    for start in range(0, n, 1024):
-        part = Z[rows[start : start + 1024], :width]
-        squares[start : start + 1024] = np.einsum(
-            "ij,ij->i", part, part, dtype=np.float64
-        )
     if intercepts is None or sums is None:
         intercepts, sums = np.zeros(k), np.zeros(k)
     epochs = np.full(k, max_epochs + 1)
@@ -187,7 +192,7 @@ def descend(
     def task(start: int, stop: int) -> None:
         part = slice(start, stop)
         _descend(
-            Z, rows, squares, targets[part], lower[part], upper[part], tube,
+            Z, rows, targets[part], lower[part], upper[part], tube,
             alpha[part], weights[part], intercepts[part], sums[part], spring,
             moves, tolerance, max_epochs, np.uint64(seed + 1), epochs[part],
         )  # fmt: skip

@@ -83,7 +83,7 @@ def allot(
         )
     # Shares by variance would minimise the error of the kernel. What is learned with
     # little noise needs all terms: a term that is a hundredth of the kernel may be all
-    # of the signal that noise leaves (tests/test_allotment.py compares rules).
+    # of the signal that noise leaves.
     shares = np.asarray(diagonals, dtype=float)
     shares = np.sqrt(shares / shares.max()) if shares.max() > 0 else np.ones(n_terms)
     shares = shares / shares.sum() + 1 / n_terms

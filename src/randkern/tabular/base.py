@@ -18,7 +18,7 @@ from randkern._validation import (
     check_has_targets,
     check_not_masked,
     check_targets,
-    read_weights,
+    check_weights,
 )
 from randkern._warnings import ignoring, warn
 from randkern.data.sharded import is_dask
@@ -92,7 +92,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         check_consistent_length(X, y)
         if not (n := num_samples(X)):
             raise ValueError("X has 0 rows, expected at least 2 to learn from.")
-        weight = read_weights(sample_weight, np.empty((n, 1)))
+        weight = check_weights(sample_weight, np.empty((n, 1)), bounded=False)
         if weight is None:
             weight = np.ones(n)
         else:

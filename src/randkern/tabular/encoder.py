@@ -31,7 +31,7 @@ from randkern._tables import (
     objects_of,
     without_sparse_columns,
 )
-from randkern._validation import read_weights, readable_rows, refuse_dask
+from randkern._validation import check_weights, readable_rows, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.written import check_dates, days_of_texts
@@ -502,7 +502,7 @@ def _known_columns(estimator: Any, X: Any) -> Any:
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     """Return row indices, repeated by their weights."""
-    weight = read_weights(sample_weight, np.empty((len(X), 1)))
+    weight = check_weights(sample_weight, np.empty((len(X), 1)), bounded=False)
     if weight is None:
         return np.arange(len(X))
     are_integers = np.array_equal(weight, np.round(weight))
