@@ -96,10 +96,15 @@ def evaluated(
 def _evaluated(
     trial: Trial, learning: Learning, known: Table, folds: Folds
 ) -> Evaluated:
-    """Evaluate the kernel of a trial."""
+    """Evaluate the kernel of a trial.
+
+    Least squares alone leaves out single rows, or single groups; logistic regression is
+    compared with it, and takes a fit without each fold.
+    """
     U, out, residuals = learning.sample(trial)[: len(known)], folds.predicted, None
+    left_out = known.folds if known.labels is None else folds
     while residuals is None:  # other rows may need a larger penalty
-        options = known.Y, known.weight, folds
+        options = known.Y, known.weight, left_out
         residuals = leave_one_out(trial.kernel, trial.alpha, U, *options)
         if residuals is None:
             trial = replace(trial, alpha=10 * trial.alpha)
