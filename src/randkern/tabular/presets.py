@@ -116,8 +116,8 @@ PENALTIES, FIRST_PENALTY = (1.0, 0.3, 0.1, 0.03, 0.01), 0.3
 # Share of the limit in which the smallest cells must fit the rows that are used.
 _USED_SHARE = 0.3
 # Logistic regressions with which each of the best kernels is evaluated on rows left
-# out, most kernels, and rows.
-_PENALTIES_TRIED, _MOST_PARTS, _PART_ROWS = 3, 5, (500, 2000)
+# out, kernels, and rows.
+_PENALTIES_TRIED, _PARTS, _PART_ROWS = 3, (2, 5), (500, 2000)
 
 # The share of the limit that plans take, and the budgets from which they are made: the
 # least, as a share of the limit, their ratio, and their number.
@@ -504,8 +504,8 @@ def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
         return _PENALTIES_TRIED * MAX_REFITTED * _logistic(rows, d, k)
 
     least, most = (min(m, n) for m in _PART_ROWS)
-    rows = largest(cost, seconds, least, most)
-    n_parts = min(max(int(seconds / cost(rows)), 1), _MOST_PARTS)
+    rows = largest(cost, seconds / _PARTS[0], least, most)
+    n_parts = min(max(int(seconds / cost(rows)), _PARTS[0]), _PARTS[1])
     return replace(plan, n_parts=n_parts, compared_rows=rows)
 
 
