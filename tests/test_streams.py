@@ -298,6 +298,26 @@ def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     assert many < few + 1e6
 
 
+@pytest.mark.slow
+def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
+    """Rows that a sample leaves out are let go, also where none has weight."""
+    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
+    from randkern.data.sample import RowSample
+
+    def peak(n_blocks):
+        generator, sample = np.random.default_rng(0), RowSample()
+        tracemalloc.start()
+        for _ in range(n_blocks):
+            X = generator.normal(size=(500, 200))
+            sample.add(X, None, generator)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert sample.rows()[0].shape == (1000, 200)
+        return peak
+
+    assert peak(200) < peak(20) + 1e6
+
+
 def test_a_generator_is_pointed_to_blocks(rng):
     X = rng.normal(size=(9, 3))
     with pytest.raises(TypeError, match="RowBlocks"):
