@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils.class_weight import compute_sample_weight
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -57,8 +59,6 @@ def assert_alike(streamed, whole, tolerance):
 
 
 def fit_both(model, X, y, weight=None, sizes=SIZES["uneven"]):
-    from sklearn.base import clone
-
     streamed = clone(model).fit(blocks_of(X, y, weight, sizes))
     return streamed, clone(model).fit(X, y, sample_weight=weight)
 
@@ -309,13 +309,32 @@ def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
         tracemalloc.start()
         for _ in range(n_blocks):
             X = generator.normal(size=(500, 200))
-            sample.add(X, None, generator)
+            sample.add(X, None, None, generator)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert sample.rows()[0].shape == (1000, 200)
         return peak
 
     assert peak(200) < peak(20) + 1e6
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], ["a", "bb", "ccc"]])
+def test_weights_of_classes_count_in_the_lengthscale(rng, labels):
+    """As those of rows do, whether these are in memory or not."""
+    X = rng.normal(size=(300, 3))
+    numbers = (X[:, 0] > 0.8) * 1 + (X[:, 1] > 1.2)
+    X *= 1 + 3 * numbers[:, None]
+    y = np.array(labels)[numbers]
+    model = rk.KernelRidgeClassifier(class_weight="balanced", random_state=0)
+    model.set_params(n_components=40, kernel=rk.Gaussian("scale")).fit(X, y)
+    parts = np.array_split(np.arange(300), 4)
+    streamed = clone(model).fit(rk.RowBlocks(lambda: ((X[p], y[p]) for p in parts)))
+    weight = compute_sample_weight("balanced", y)
+    weighted = clone(model).set_params(class_weight=None).fit(X, y, weight)
+    expected = model.decision_function(X)
+    for other in (streamed, weighted):
+        assert other.kernel_.lengthscale == pytest.approx(model.kernel_.lengthscale)
+        np.testing.assert_allclose(other.decision_function(X), expected, atol=1e-9)
 
 
 def test_a_generator_is_pointed_to_blocks(rng):

@@ -35,6 +35,7 @@ from randkern.data.training_data import (
     FitData,
     TargetReader,
     TrainingData,
+    weighted_sample,
 )
 
 # Targets of a stream up to this size are cached, which saves a pass over the rows.
@@ -192,7 +193,7 @@ def read_stream(
             target_bytes += y.nbytes + 8 * len(y)
             if target_bytes > _TARGET_BYTES:
                 cached.clear()
-        sample.add(rows, weight, generator)
+        sample.add(rows, block.y, weight, generator)
         n_rows += rows.shape[0]
         if like is None or like.dtype.itemsize < rows.dtype.itemsize:
             like = ops_of(rows).empty((0, rows.shape[1]), rows)
@@ -211,7 +212,7 @@ def read_stream(
             for y, weight in cached
         )
         streamed._statistics = TargetStatistics.of(read_targets, known.n_columns)
-    return FitData(streamed, known, sample.rows())
+    return FitData(streamed, known, weighted_sample(sample, known))
 
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._validation import Array, Rows
+from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 
 _SAMPLE_BYTES = 16 * 10**6
@@ -36,10 +36,13 @@ class RowSample:
     def __init__(self) -> None:
         self._keys: Any = None
         self._X: list[Rows] = []
-        self._weights: list[Any] = []
+        # Targets and weights, or None.
+        self._columns: list[tuple[Any, Any]] = []
         self._size = 0
 
-    def add(self, X: Rows, weight: Array, generator: np.random.Generator) -> None:
+    def add(
+        self, X: Rows, y: Array, weight: Array, generator: np.random.Generator
+    ) -> None:
         """Add a block."""
         ops = ops_of(X)
         keys = ops.float64_like(generator.random(X.shape[0]), X)
@@ -51,8 +54,8 @@ class RowSample:
         numbers = ops.flatnonzero(eligible)
         numbers = numbers[_smallest(keys[numbers], self._size)]
         # A copy: the stream may reuse the memory for its next block.
-        weight = None if weight is None else weight[numbers]
-        self._append([X[numbers]], [weight], keys[numbers])
+        columns = _at(numbers, y), _at(numbers, weight)
+        self._append([X[numbers]], [columns], keys[numbers])
 
     @classmethod
     def merged(cls, samples: Iterable[RowSample]) -> RowSample:
@@ -61,14 +64,14 @@ class RowSample:
         for sample in samples:
             if sample._keys is not None:
                 total._size = max(total._size, sample._size)
-                total._append(sample._X, sample._weights, sample._keys)
+                total._append(sample._X, sample._columns, sample._keys)
         if total._keys is not None:
             total._trim()
         return total
 
-    def _append(self, X: list[Rows], weights: list[Any], keys: Any) -> None:
+    def _append(self, X: list[Rows], columns: list[Any], keys: Any) -> None:
         self._X += X
-        self._weights += weights
+        self._columns += columns
         self._keys = keys if self._keys is None else stacked([self._keys, keys])
         if len(self._keys) > 2 * self._size:
             self._trim()
@@ -80,15 +83,16 @@ class RowSample:
         for X in self._X:
             parts.append(X[smallest[start : start + X.shape[0]]])
             start += X.shape[0]
-        weight = None
-        if self._weights[0] is not None:
-            weight = stacked(self._weights)[smallest]
+        y, weight = (
+            None if values[0] is None else _at(smallest, stacked(values))
+            for values in zip(*self._columns, strict=True)
+        )
         self._X = [stacked(parts)]
-        self._weights = [weight]
+        self._columns = [(y, weight)]
         self._keys = self._keys[smallest]
 
-    def rows(self) -> tuple[Rows, np.ndarray | None]:
-        """Return the sampled rows and their weights."""
+    def rows(self) -> tuple[Rows, Any, Any]:
+        """Return the sampled rows, their targets and their weights."""
         if self._keys is None:
             raise ValueError(
                 "X has no rows: found 0 samples, but at least 1 is required."
@@ -98,7 +102,16 @@ class RowSample:
             raise ValueError(
                 "every sample_weight is zero; at least one row needs a positive weight."
             )
-        return self._X[0], self._weights[0]
+        return self._X[0], *self._columns[0]
+
+
+def _at(chosen: Any, values: Any) -> Any:
+    """Return the chosen entries of targets or weights, wherever these are."""
+    if values is None:
+        return None
+    if not is_tensor(values):
+        values, chosen = np.asarray(values), ops_of(chosen).to_host(chosen)
+    return ops_of(values).take(values, chosen)
 
 
 def _smallest(keys: Any, size: int) -> Any:

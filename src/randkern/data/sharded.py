@@ -52,6 +52,7 @@ from randkern.data.training_data import (
     merge,
     placed,
     stored_bytes,
+    weighted_sample,
 )
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -495,7 +496,7 @@ def _first_pass(
             sums.add(y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
-    sample.add(X, weight, stream.generator())
+    sample.add(X, y, weight, stream.generator())
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
     dtypes = frozenset([X.dtype])
@@ -557,7 +558,9 @@ def sampled_dask(
     Workers draw it from their partitions and merge the draws. Sets the attributes of
     validation on the estimator.
     """
-    return _read_once(estimator, None, X, None, sample_weight, stream)[1].sample.rows()
+    first_pass = _read_once(estimator, None, X, None, sample_weight, stream)[1]
+    X, _, weight = first_pass.sample.rows()
+    return X, weight
 
 
 def read_dask(
@@ -599,7 +602,7 @@ def read_dask(
     lengths = [n for _, n in filled]
     like = np.empty((0, estimator.n_features_in_), dtype)
     shards = Shards(rows, lengths, known.n_columns, like, device)
-    return FitData(shards, known, first_pass.sample.rows())
+    return FitData(shards, known, weighted_sample(first_pass.sample, known))
 
 
 def _workers() -> list[dict[str, Any]]:

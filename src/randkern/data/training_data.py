@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.data.sample import stacked
+from randkern.data.sample import RowSample, stacked
 from randkern.data.target_statistics import TargetStatistics
 
 
@@ -269,6 +269,12 @@ class FitData:
     def kept_rows(self) -> Any:
         """The rows that a model of the exact kernel keeps; else None."""
         return self.rows.as_arrays().X if self.plan is None else None
+
+
+def weighted_sample(sample: RowSample, targets: KnownTargets) -> tuple[Rows, Any]:
+    """Return sampled rows and their weights, including those of their classes."""
+    X, y, weight = sample.rows()
+    return X, targets.columns(X, y, weight)[1]
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:

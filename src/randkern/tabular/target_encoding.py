@@ -171,7 +171,9 @@ def _random_folds(X: Any, Y: np.ndarray) -> Folds:
             codes = X.hash_rows(0).to_numpy()
         targets = pd.util.hash_pandas_object(pd.DataFrame(Y), index=False)
         codes = codes ^ targets.to_numpy()
-    return Folds((codes % min(_FOLDS, len(X))).astype(int))
+    _, numbers = np.unique(codes, return_inverse=True)
+    numbers = numbers if numbers.any() else np.arange(len(X))
+    return Folds(numbers % _FOLDS)
 
 
 def best_ridge(
