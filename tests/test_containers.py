@@ -154,9 +154,6 @@ def reads(case: Model, container: str) -> bool:
     return (case.streams or in_memory) and (case.tensors or on_host)
 
 
-DEVIATIONS = pytest.mark.xfail(reason="no deviations of partitions that are moved")
-
-
 def each_case(often: Callable[[str, str], bool], *containers: str) -> Any:
     """Run a test for each model and the containers that it reads, most by night."""
     cases = []
@@ -164,10 +161,7 @@ def each_case(often: Callable[[str, str], bool], *containers: str) -> Any:
         for container in containers:
             if container in CONTAINERS and reads(case, container):
                 mark = "slow" if often(name, container) else "nightly"
-                marks = [getattr(pytest.mark, mark)]
-                likelihood = getattr(case.model, "likelihood", None)
-                if likelihood == "gaussian" and container.startswith("moved dask"):
-                    marks.append(DEVIATIONS)
+                marks = getattr(pytest.mark, mark)
                 cases.append(pytest.param(name, container, marks=marks))
     return pytest.mark.parametrize(("name", "container"), cases)
 

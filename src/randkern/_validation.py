@@ -35,8 +35,9 @@ from randkern._tables import (
 
 def is_tensor(array: Any) -> bool:
     """Return whether `array` is a PyTorch tensor, without importing PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+    # Another thread may be importing it, and no tensor is there yet.
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return kind is not None and isinstance(array, kind)
 
 
 def tensor_floats() -> tuple[Any, Any]:

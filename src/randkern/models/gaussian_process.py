@@ -27,7 +27,7 @@ from randkern._validation import (
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.columns import split_target
-from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.reading import are_in_memory
 from randkern.data.sharded import column_of, is_dask, lazily
 from randkern.data.target_statistics import MAX_PROCESS_TARGET
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -459,7 +459,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return self._in_units(means), self._with_units(deviation, 1)
 
         if not return_cov:
-            return mapped_rows(self.predict, X, moments, None)
+            return self._mapped(self.predict, X, moments, None, self._model_weights)
         if not are_in_memory(X):
             raise ValueError(
                 f"return_cov=True needs rows in memory, got {type(X).__name__}; pass "
