@@ -173,6 +173,24 @@ def test_intervals_cover(n_components, cls):
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 2000 + 0.09 / 500)
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1e-9])
+def test_widths_of_small_penalties_are_those_of_fits_without_a_row(rng, alpha):
+    X = rng.normal(size=(50, 3))
+    y, K = np.sign(X[:, 0]), rk.Laplacian(1.0)(X)
+    model = rk.KernelRidgeRegressor(
+        rk.Laplacian(1.0), alpha, n_components=None, fit_intercept=True
+    )
+    low, high = model.fit(X, y).predict_interval(X[:1], coverage=0.5)[0]
+    errors = []
+    for i in range(50):
+        others, ones = np.arange(50) != i, np.ones((49, 1))
+        system = K[np.ix_(others, others)] + alpha * np.eye(49)
+        system = np.block([[system, ones], [ones.T, 0.0]])
+        dual = np.linalg.solve(system, np.append(y[others], 0.0))
+        errors.append(abs(y[i] - np.append(K[i, others], 1.0) @ dual))
+    assert (high - low) / 2 == pytest.approx(np.sort(errors)[25], rel=1e-9)
+
+
 def test_several_targets_have_widths_of_their_own(rng):
     X, y = data(rng)
     Y = np.stack([y, 100 * y], axis=1)

@@ -473,6 +473,17 @@ def test_shuffled_copies_of_columns_have_no_importance(load):
     assert fit.feature_importances_[rows.shape[1] :].max() < 0.01
 
 
+@pytest.mark.slow
+def test_targets_of_two_values_without_noise():
+    """A kernel that represents them leaves a system singular to working precision."""
+    rng = np.random.default_rng(2)
+    for n in (12, 60, 200, 700):
+        X = rng.normal(size=(n, 3))
+    y = np.sign(X[:, 0])
+    model = rk.TabularRegressor(time_limit=1, random_state=0).fit(X, y)
+    assert np.mean(model.predict(X) * y > 0) > 0.99
+
+
 def test_few_noisy_targets_hardly_overfit_shuffled_columns():
     """Without a choice of their prior, lengthscales give them 14 to 16 %."""
     rows, target = load_diabetes(return_X_y=True)

@@ -70,6 +70,8 @@ class DualSystem:
     means: Array
     target_mean: Any
     fit_intercept: bool
+    # The eigenvalue of the vector √s, which is 0 for an intercept.
+    of_null_vector: float = 0.0
 
     @classmethod
     def of(
@@ -120,6 +122,13 @@ def factorise_dual(
     if sample_weight is not None:
         scale *= float(sample_weight.max())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept=fit_intercept)
+    if fit_intercept:
+        # Targets have no part along √s. If its eigenvalue were a small penalty, errors
+        # of its inverse would hide the leverages.
+        unit = system.share**0.5
+        for rows in row_blocks(len(gram), GRAM_TILE):
+            gram[rows] += scale * unit[rows, None] * unit
+        system = replace(system, of_null_vector=scale)
     solver = Cholesky(first_jitter=2.0**-26)
     state = solver.init(gram, alpha, scale)
     return system, state, solver.solve(state, system.right)
@@ -145,10 +154,11 @@ def solve_dual(
     system, state, solution = factorise_dual(
         gram, Y, sample_weight, alpha, fit_intercept=fit_intercept
     )
-    shift = alpha
     diagonal = state.inverse_diagonal(left_out)
-    if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
-        shifted = max(shift + state.jitter, np.finfo(float).tiny)
+    if fit_intercept:  # √s has no leverage
+        shifted = max(
+            system.of_null_vector + alpha + state.jitter, np.finfo(float).tiny
+        )
         diagonal = diagonal - system.share[left_out] / shifted
     scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # infinite for a leverage that rounds to 1
