@@ -459,7 +459,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return self._in_units(means), self._with_units(deviation, 1)
 
         if not return_cov:
-            return self._mapped(self.predict, X, moments, None, self._model_weights)
+            is_joint = isinstance(self._posterior, Posterior)
+            like = self._model_weights if is_joint else None
+            return self._mapped(self.predict, X, moments, None, like)
         if not are_in_memory(X):
             raise ValueError(
                 f"return_cov=True needs rows in memory, got {type(X).__name__}; pass "
