@@ -206,7 +206,7 @@ def host(value: Any) -> np.ndarray:
     return value.cpu().numpy() if hasattr(value, "cpu") else as_array(value)
 
 
-def given(name: str) -> tuple[np.ndarray, ...]:
+def arrays_of(name: str) -> tuple[np.ndarray, ...]:
     """Return rows, targets and weights for a model."""
     case = MODELS[name]
     arrays = TABLE["X"], TABLE[case.targets], TABLE["weight"]

@@ -23,7 +23,7 @@ import sklearn
 from sklearn.base import clone, is_classifier
 
 import randkern as rk
-from _models import MODELS, TABLE, Model, N, answers, assert_alike, given, host
+from _models import MODELS, TABLE, Model, N, answers, arrays_of, assert_alike, host
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
@@ -82,7 +82,7 @@ def distant_frame(X: np.ndarray) -> dd.DataFrame:
 
 def _apart(rows: Callable, others: Callable = np.asarray) -> Callable:
     """Hold rows in one kind of container and targets and weights in another."""
-    return lambda X, *given: ((rows(X), *map(others, given)), rows(X))
+    return lambda X, *targets: ((rows(X), *map(others, targets)), rows(X))
 
 
 def _together(stream: Callable) -> Callable:
@@ -93,8 +93,8 @@ def _together(stream: Callable) -> Callable:
 def _moved(make: Callable) -> Callable:
     """Move what `make` makes of rows to a device."""
 
-    def made(X, *given):
-        fit, rows = make(X, *given)
+    def made(X, *targets):
+        fit, rows = make(X, *targets)
         moved = [rk.DeviceBlocks(each, DEVICES[-1]) for each in (fit[0], rows)]
         return (moved[0], *fit[1:]), moved[1]
 
@@ -105,16 +105,16 @@ def _as_tensors(make: Callable) -> Callable:
     return lambda *arrays: make(*(tensor(array, DEVICES[-1]) for array in arrays))
 
 
-IN_MEMORY = {"tensors": _as_tensors(lambda X, *given: ((X, *given), X))}
+IN_MEMORY = {"tensors": _as_tensors(lambda X, *targets: ((X, *targets), X))}
 STREAMS = {
     "blocks": _together(blocks),
     "blocks in one buffer": _together(refilled),
-    "blocks of sparse rows": lambda X, *given: (
-        (blocks(sp.csr_array(X), *given),),
+    "blocks of sparse rows": lambda X, *targets: (
+        (blocks(sp.csr_array(X), *targets),),
         blocks(sp.csr_array(X)),
     ),
-    "blocks of dataframes": lambda X, *given: (
-        (blocks(frame(X), *given),),
+    "blocks of dataframes": lambda X, *targets: (
+        (blocks(frame(X), *targets),),
         blocks(frame(X)),
     ),
     "dask": _apart(parts, lambda array: parts(array, 77)),
@@ -188,7 +188,7 @@ SIMPLE = ("ridge", "ridge, pcg", "ridge classifier", "process", "logistic")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.filterwarnings("error:The given NumPy array")
 def test_answers_are_those_of_arrays(name, container):
-    case, (X, *others) = MODELS[name], given(name)
+    case, (X, *others) = MODELS[name], arrays_of(name)
     X = np.where(X > 0.5, X, 0.0) if "sparse" in container else X
     found, wanted = answers_of(name, container, X, *others)
     if is_classifier(case.model):  # a row between two classes may be in either
@@ -205,7 +205,7 @@ def test_answers_are_those_of_arrays(name, container):
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_answers_are_those_of_arrays_in_single_precision(name, container):
-    case, (X, *others) = MODELS[name], given(name)
+    case, (X, *others) = MODELS[name], arrays_of(name)
     found, wanted = answers_of(name, container, X.astype(np.float32), *others)
     if is_classifier(case.model):
         assert found.pop("score") == pytest.approx(wanted.pop("score"), abs=0.02)
@@ -256,7 +256,7 @@ def test_labels_keep_their_type(kind, container):
 def test_rows_stay_on_their_device(name, container, monkeypatch):
     """A fit takes sums to the host, and predictions nothing."""
     case = MODELS[name]
-    fit, rows = CONTAINERS[container](*given(name))
+    fit, rows = CONTAINERS[container](*arrays_of(name))
     model = clone(case.model)
     with context_of(container), no_host_copies(monkeypatch, most=case.copies) as copied:
         model.fit(*fit)

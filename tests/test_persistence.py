@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import randkern as rk
 from _damage import without_checksums
-from _models import MODELS, given
+from _models import MODELS, arrays_of
 from randkern import persistence
 from randkern._files import atomic_write
 from randkern.exceptions import ModelFileError, ModelVersionWarning
@@ -132,7 +132,7 @@ def test_projections(projection, dtype, path, rng):
 def test_models_of_every_kind(name, path):
     """From a file and from a pickle, which can be fitted anew."""
     # Products with matrices that lie elsewhere in memory may be rounded otherwise.
-    arrays = given(name)
+    arrays = arrays_of(name)
     model = clone(MODELS[name].model).fit(*arrays)
     wanted = predictions(model, arrays[0])
     for again in (round_trip(model, path), pickle.loads(pickle.dumps(model))):

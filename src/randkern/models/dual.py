@@ -22,7 +22,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, CholeskyState, Solution
+from randkern.solvers import Cholesky, Solution
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
@@ -57,7 +57,12 @@ def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DualSystem:
-    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give."""
+    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give.
+
+    With an intercept √s is a null vector of it, along which targets have no part. It
+    gets the mean eigenvalue: the inverse of one near 0 would hide the leverages, which
+    it does not change, in rounding errors.
+    """
 
     # The upper triangle of the matrix, (n, n).
     gram: Array
@@ -70,8 +75,8 @@ class DualSystem:
     means: Array
     target_mean: Any
     fit_intercept: bool
-    # The eigenvalue of the vector √s, which is 0 for an intercept.
-    of_null_vector: float = 0.0
+    # The eigenvalue of √s, 0 without an intercept.
+    of_null_vector: float
 
     @classmethod
     def of(
@@ -94,8 +99,17 @@ class DualSystem:
         if weight is not None:
             for rows in row_blocks(n, GRAM_TILE):
                 gram[rows] *= root[rows, None] * root
+        of_null_vector = 0.0
+        if fit_intercept:
+            # That of equal rows is 0, up to rounding.
+            of_null_vector = max(float(gram.diagonal().mean()), 0.0) or 1.0
+            null = (of_null_vector * share) ** 0.5
+            for rows in row_blocks(n, GRAM_TILE):
+                gram[rows] += null[rows, None] * null
         right = root[:, None] * (Y - target_mean)
-        return cls(gram, root, share, right, means, target_mean, fit_intercept)
+        return cls(
+            gram, root, share, right, means, target_mean, fit_intercept, of_null_vector
+        )
 
     def weights_of(self, solved: Array) -> tuple[Any, Any]:
         """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
@@ -104,34 +118,6 @@ class DualSystem:
             return dual, ops_of(dual).float64_zeros(dual.shape[1], dual)
         dual = dual - self.share[:, None] * dual.sum(axis=0)
         return dual, -(self.means @ dual)
-
-
-def factorise_dual(
-    gram: np.ndarray,
-    Y: np.ndarray,
-    sample_weight: np.ndarray | None,
-    alpha: float,
-    *,
-    fit_intercept: bool,
-) -> tuple[DualSystem, CholeskyState, Solution]:
-    """Return the system of a Gram matrix, its factor and its solution.
-
-    Only the upper triangle of the Gram matrix is read; it is **overwritten**.
-    """
-    scale = float(gram.diagonal().mean())
-    if sample_weight is not None:
-        scale *= float(sample_weight.max())
-    system = DualSystem.of(gram, Y, sample_weight, fit_intercept=fit_intercept)
-    if fit_intercept:
-        # Targets have no part along √s. If its eigenvalue were a small penalty, errors
-        # of its inverse would hide the leverages.
-        unit = system.share**0.5
-        for rows in row_blocks(len(gram), GRAM_TILE):
-            gram[rows] += scale * unit[rows, None] * unit
-        system = replace(system, of_null_vector=scale)
-    solver = Cholesky(first_jitter=2.0**-26)
-    state = solver.init(gram, alpha, scale)
-    return system, state, solver.solve(state, system.right)
 
 
 def solve_dual(
@@ -151,15 +137,17 @@ def solve_dual(
     Residuals, (m, k), are those of the rows `left_out`, sorted numbers of rows of
     positive weight; the last rows take the least work.
     """
-    system, state, solution = factorise_dual(
-        gram, Y, sample_weight, alpha, fit_intercept=fit_intercept
-    )
+    scale = float(gram.diagonal().mean())
+    if sample_weight is not None:
+        scale *= float(sample_weight.max())
+    system = DualSystem.of(gram, Y, sample_weight, fit_intercept=fit_intercept)
+    solver = Cholesky(first_jitter=2.0**-26)
+    state = solver.init(gram, alpha, scale)
+    solution = solver.solve(state, system.right)
     diagonal = state.inverse_diagonal(left_out)
     if fit_intercept:  # √s has no leverage
-        shifted = max(
-            system.of_null_vector + alpha + state.jitter, np.finfo(float).tiny
-        )
-        diagonal = diagonal - system.share[left_out] / shifted
+        eigenvalue = system.of_null_vector + alpha + state.jitter
+        diagonal = diagonal - system.share[left_out] / eigenvalue
     scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # infinite for a leverage that rounds to 1
         residuals = solution.value[left_out] / scaled[:, None]

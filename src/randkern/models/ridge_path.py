@@ -159,23 +159,15 @@ class DualPath:
         ops = ops_of(gram)
         system = DualSystem.of(gram, Y, weight, fit_intercept=fit_intercept)
         shifts = ops.float64_like(alphas, gram)
-        added = 0.0
-        if fit_intercept:
-            # M has the null vector √share, that of the intercept. It is given the
-            # eigenvalue tr M, as near zero its contribution would be rounding error.
-            # That of equal rows is 0, up to rounding.
-            added = max(float(gram.diagonal().sum()), 0.0) or 1.0
-            null = (added * system.share) ** 0.5
-            for rows in row_blocks(n, _TILE):
-                gram[rows] += null[rows, None] * null
         vectors, shrinkage, solved = _solved(gram, system.right, shifts)
         diagonal = ops.float64_zeros((n, len(alphas)), gram)
         for rows in row_blocks(n, _TILE):
             diagonal[rows] = vectors[rows] ** 2 @ shrinkage
         freedom = shrinkage.sum(axis=0)
-        if fit_intercept:
-            diagonal -= system.share[:, None] / (added + shifts)
-            freedom -= 1.0 / (added + shifts)
+        if fit_intercept:  # √s has no leverage
+            inverse = 1.0 / (system.of_null_vector + shifts)
+            diagonal -= system.share[:, None] * inverse
+            freedom -= inverse
         diagonal = diagonal.clip(min=_MIN_FREEDOM / shifts)
         freedom = ops.to_host(shifts * freedom)
         return cls(system, Y, shifts, solved, diagonal, freedom)

@@ -62,8 +62,8 @@ def fit_ridge(
 ) -> ExactRidge:
     """Fit the exact kernel to encoded rows, and evaluate it on the last in `order`.
 
-    Weights have mean 1. The penalty is increased until the linear system is solved and
-    rows can be left out: the Gram matrix may be singular to working precision.
+    Weights have mean 1. The penalty is increased until the linear system is solved: the
+    Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
     fit = fit_tail if encoded.folds is None else _fit_and_leave_out
@@ -72,12 +72,13 @@ def fit_ridge(
     centred = replace(encoded, Y=encoded.Y - mean)
     with ignoring(IllConditionedWarning):
         while True:
-            with suppress(np.linalg.LinAlgError):
+            try:
                 fitted = fit(kernel, alpha, centred)
-                if np.isfinite(fitted.residuals).all():
-                    fitted.intercept = fitted.intercept + mean
-                    return fitted
-            alpha *= 10.0
+            except np.linalg.LinAlgError:
+                alpha *= 10.0
+                continue
+            fitted.intercept = fitted.intercept + mean
+            return fitted
 
 
 def _check_solved(solution: Solution) -> None:
