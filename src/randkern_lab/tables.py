@@ -187,7 +187,6 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "gigabytes": lambda size: f"{size / 1e9:.1f} GB",
     "duration": duration,
     "percent": percent,
-    "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
     "words": lambda name: name.replace("_", " "),
     "upper": str.upper,

@@ -50,13 +50,11 @@ from ..process import Stopwatch
 from ..runner import Case, Recorder
 from ..tables import (
     columns,
-    fitted_powers,
     listing,
     mean_interval,
     of,
     paired,
     pivot,
-    sentences,
 )
 from .images import build_skeleton, load_circle_images
 
@@ -162,16 +160,10 @@ def run(options: Options, recorder: Recorder) -> Case:
     table = pd.DataFrame(records).groupby(keys, sort=False)
     medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
     rows: list[Case] = medians.reset_index().to_dict("records")
-    powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
     return {
         "dataset": {**images.describe(), "n_images": len(images.X_train)},
         "medians": rows,
         "gains": list(gains(records)),
-        "slopes": [n | {"slope": p} for n, p in powers if p is not None],
-        "complexity": {
-            name: float(problem.skeleton.complexity())
-            for name, problem in kernels.items()
-        },
     }
 
 
@@ -184,16 +176,6 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "n_components",
         "method",
         "{mean_error:.5f}",
-        per="kernel",
-    )
-    yield from pivot(
-        results,
-        results["medians"],
-        "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
-        "draw and evaluate",
-        "n_components",
-        "method",
-        "{seconds:milliseconds}",
         per="kernel",
     )
     yield from listing(
@@ -240,27 +222,6 @@ def figure(results: Mapping[str, Any]) -> Any:
     name_axes(right, "gains, paired by seed", xlabel)
     add_legend(figure)
     return figure
-
-
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    shape = " × ".join(map(str, results["dataset"]["image_shape"]))
-    yield (
-        f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
-        "convolution, convolution, full connection, all ReLU"
-    )
-    for kernel, factors in results["complexity"].items():
-        average = f"{factors:.3g} on average"
-        yield f"{kernel}: a plain draw multiplies base features, {average}"
-        slopes = of(results["slopes"], kernel=kernel)
-        if slopes:
-            powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
-            yield (f"{kernel}: fitted powers of D: {powers}")
-    intervals = [(g["low"], g["high"]) for g in gains(results["records"])]
-    yield (
-        f"of {len(intervals)} paired gains {sum(high < 1 for _, high in intervals)} "
-        "lower the error beyond their interval, "
-        f"{sum(low > 1 for low, _ in intervals)} raise it"
-    )
 
 
 def embed(X: NDArray[Any]) -> NDArray[Any]:

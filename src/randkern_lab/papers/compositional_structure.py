@@ -70,7 +70,6 @@ from ..tables import (
     at_edges,
     count,
     edge_notes,
-    fitted_powers,
     groups,
     mean_of,
     of,
@@ -299,8 +298,6 @@ def run(options: Options, recorder: Recorder) -> Case:
     return {
         "dataset": {"name": data, "sets": {data: described}},
         "lengthscales": {data: lengthscale},
-        "order": {data: order(records)},
-        "growth_slopes": list(_growth_slopes(growth)),
         "growth_gaps": growth_gaps(growth, {data: len(images.y_test)}),
     }
 
@@ -449,27 +446,10 @@ def _draw_risk(axes: Any, risk: list[Case]) -> None:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for data, ordered in results["order"].items():
-        if ordered:
-            yield f"{data}: least error first: {', '.join(ordered)}"
-            ranks = [ordered.index(curve) for curve in ("deep", "shallow", "linear")]
-            holds = "" if ranks == sorted(ranks) else "does NOT hold "
-            yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
+    for data, lengthscale in results["lengthscales"].items():
         yield (
-            f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
-            "Gaussian kernel; penalties of features and growth by validation"
-        )
-    for result in results["growth_slopes"]:
-        yield (
-            f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
-            f"n = {result['least_n']:,} to {result['most_n']:,}"
-        )
-    largest = {_where(gap): gap for gap in results["growth_gaps"]}
-    for where, gap in largest.items():
-        yield (
-            f"{where}: at n = {gap['n_train']:,} the error of features is "
-            f"{100 * gap['difference']:+.1f} points relative to the exact kernel "
-            f"(standard error {100 * gap['standard_error']:.1f})"
+            f"{data}: lengthscale {lengthscale:.3g} of the Gaussian kernel; penalties "
+            "of features and growth by validation"
         )
     yield from _edge_notes(results["records"])
 
@@ -509,33 +489,9 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
     return model(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
-def order(records: list[Case]) -> list[str]:
-    """Return the curves sorted by test error at the largest common D."""
-    import pandas as pd
-
-    features = pd.DataFrame(of(records, measure="features"))
-    if features.empty:
-        return []
-    errors = features.pivot_table("test_error", "n_components", "curve")
-    common = errors.reindex(columns=list(CURVES)).dropna()
-    last = common.tail(1).squeeze(axis=0)
-    return list(last.sort_values(kind="stable").index) if len(common) else []
-
-
 def _where(result: Case) -> str:
     regime = _REGIMES[result["ratio"]][0]
     return f"{result['data']}, {result['curve']}, {result['loss']}, {regime}"
-
-
-def _growth_slopes(growth: list[Case]) -> Iterator[Case]:
-    """Yield the powers of n that best fit the errors."""
-    wrong = [r for r in growth if r["test_error"] > 0]
-    keys = ("data", "curve", "loss", "ratio")
-    for named, slope in fitted_powers(wrong, "n_train", "test_error", *keys):
-        if slope is not None:
-            sizes = [r["n_train"] for r in of(wrong, **named)]
-            fitted = {"slope": slope, "least_n": min(sizes), "most_n": max(sizes)}
-            yield named | {"exact": named["ratio"] is None} | fitted
 
 
 def _edge_notes(records: list[Case]) -> Iterator[str]:

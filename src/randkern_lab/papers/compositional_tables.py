@@ -47,7 +47,6 @@ from ..tables import (
     of,
     paired,
     pivot,
-    text,
 )
 
 METHODS: Mapping[str, str] = {
@@ -232,14 +231,6 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for d in results["differences"]:
-        if d["n_components"] is None and d["method"] != "linear":
-            message = "not told apart from" if d["low"] <= 0 else "worse than"
-            yield (
-                f"{d['data']}: {METHODS[d['method']]} is "
-                f"{'better than' if d['high'] < 0 else message} {METHODS[_USUAL]} "
-                + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
-            )
     for e in results["edges"]:
         share = max(e["at_least"], e["at_greatest"])
         # A depth cannot be less than 1.

@@ -143,8 +143,6 @@ def run(options: Options, recorder: Recorder) -> Case:
             cell = min(own, key=_preference)
             edges = _edges(cell, own, KERNELS[kernel][1])
             best[kernel] = cell | {"at_edge": edges}
-    result: Case = {"best": best, "published_best": theirs, "published": published}
-    at_best = list(_at_published_best({**result, "records": records}))
     return {
         "dataset": images.describe()
         | {
@@ -152,8 +150,9 @@ def run(options: Options, recorder: Recorder) -> Case:
             "n_components": size,
             "validation": f"{len(held_out):,} of the training rows",
         },
-        **result,
-        "at_published_best": at_best,
+        "best": best,
+        "published_best": theirs,
+        "published": published,
     }
 
 
@@ -267,8 +266,8 @@ def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield our cell and the published one at the published optimum, and the ranges.
 
-    ``flat`` are the least and the greatest error of the cells of that lengthscale or
-    bias whose α/s² is at most that of the optimum.
+    These are the least and the greatest error of the cells of that lengthscale or bias
+    whose α/s² is at most that of the optimum.
     """
     for kernel, best in results["published_best"].items():
         opens = KERNELS[kernel][1]
