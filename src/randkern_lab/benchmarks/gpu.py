@@ -3,10 +3,9 @@
 ``features`` compares features with the bound of writing them and with RBFSampler's
 steps in PyTorch; ``ridge`` times a fit to generated rows of ten classes. For seconds
 and joules against the number of features, see ``randkern reproduce projection-cost``.
-Without a GPU nothing is measured, and the results say why (``ran``, ``reason``).
+Without a GPU nothing is measured, and ``skipped`` says why.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,8 +28,8 @@ from ..contenders import versions_of
 from ..energy import EnergyMeter, Joules, gpu_meter
 from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
-from ..process import Stopwatch
-from ..runner import Recorder, grid
+from ..process import SkippedCase, Stopwatch
+from ..runner import Case, Recorder, grid
 from ..tables import listing, of, text
 from .timing import interleave
 
@@ -60,34 +59,23 @@ class Options(CommonOptions):
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
 
-def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
-    return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
+SKIPPED_BY = ("measurement",)
 
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Measure what was asked for on one device, if it is there."""
-    reason = why_not(options.device)
-    if reason is not None:
-        return {
-            "ran": False,
-            "reason": reason,
-            "device": None,
-            "energy": gpu_meter().name,
-        }
     torch = import_extra("torch", "bench gpu", "gpu")
-    work = Device(options, torch, torch.device(options.device))
-    measures = {"features": work.features, "ridge": work.ridge}
-    recorder.measure(
-        grid(measurement=options.measurements),
-        lambda case: measures[case["measurement"]](),
-    )
-    versions = versions_of(("torch", "nvidia-ml-py"))
+    try:
+        work = Device(options, torch, torch.device(options.device))
+    except RuntimeError as error:
+        raise ValueError(
+            f"no device {options.device!r}; use cuda, cuda:1 or cpu"
+        ) from error
+    recorder.measure(grid(measurement=options.measurements), work.measure)
     return {
-        "ran": True,
-        "reason": None,
-        "device": work.described(),
+        "device": work.described() if recorder.records else None,
         "energy": work.meter.name,
-        "versions": {name: result for name, result in versions.items() if result},
+        "versions": versions_of(("torch", "nvidia-ml-py")),
     }
 
 
@@ -108,6 +96,17 @@ class Device:
     def meter(self) -> EnergyMeter:
         """Its energy counter."""
         return gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
+
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of one measurement."""
+        found = self.torch.cuda.device_count() if self.torch.cuda.is_available() else 0
+        if self.on_gpu and (self.device.index or 0) >= found:
+            raise SkippedCase(
+                f"PyTorch finds {found or 'no'} CUDA device(s), not {self.device}"
+            )
+        if case["measurement"] == "features":
+            return self.features()
+        return self.ridge()
 
     def features(self) -> list[dict[str, Any]]:
         """Measure features, the bound of writing them, and plain PyTorch."""
@@ -141,7 +140,6 @@ class Device:
         seconds = {name: median(own) for name, own in times.items()}
         return [
             {
-                "measurement": "features",
                 "method": name,
                 **{"n": n, "d": d, "n_components": D, "seconds": value},
                 "picoseconds_a_feature": 1e12 * value / (n * D),
@@ -168,7 +166,7 @@ class Device:
             records = [self.fitted(str(self.device), self.meter, *tensors)]
         if options.cpu:
             records.append(self.fitted("cpu, NumPy", NO_METER, X, labels))
-        sizes = {"measurement": "ridge", "n": n, "d": d, "n_components": D}
+        sizes = {"n": n, "d": d, "n_components": D}
         return [sizes | record for record in records]
 
     def fitted(self, place: str, meter: EnergyMeter, X: Any, y: Any) -> dict[str, Any]:
@@ -238,7 +236,7 @@ class Device:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        _with_milliseconds(results),
+        [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]],
         "{measurement}",
         "method | rows | d | D | ms | joules | of the write bound | test accuracy",
         "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
@@ -268,27 +266,7 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    """Return the device, or why the benchmark did not run."""
-    versions = sorted(results["versions"].items())
-    named = ", ".join(f"{name} {version}" for name, version in versions)
-    message = f"{{device[name]}}; {named}"
-    missed = "The GPU benchmark did not run: {reason}."
-    yield text(message if results["ran"] else missed, results)
+    """Return the device, and what counts its energy."""
+    if results["device"]:
+        yield text("{device[name]}, PyTorch {versions[torch]}", results)
     yield text("energy: {energy}", results)
-
-
-def why_not(device: str) -> str | None:
-    """Return why nothing can be measured on a device, or None if it can."""
-    if importlib.util.find_spec("torch") is None:
-        return 'PyTorch is not installed; pip install "randkern[gpu]"'
-    torch = import_extra("torch", "bench gpu", "gpu")
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
-    if wanted.type not in ("cuda", "cpu"):
-        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
-    result = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted.type == "cpu" or (wanted.index or 0) < result:
-        return None
-    return f"PyTorch finds {result or 'no'} CUDA device(s), not {device}"
