@@ -77,9 +77,9 @@ N_REFINED, N_KEPT, CONTINUED = 3, 10, 10
 # per column.
 FLOOR = 6
 # Folds without each of which three kernels are learned again, evaluations that each
-# takes, and the largest share of the limit for all: else, none is. On tables of 200 × 12,
-# errors with eight kernels and with none are within .3 % of these, but with none
-# intervals of 90 % cover 87 %.
+# takes, and the largest share of the limit for all: else, none is. On tables of
+# 200 x 12, errors with eight kernels and with none are within .3 % of these, but with
+# none intervals of 90 % cover 87 %.
 MAX_REFITTED = 5
 _RELEARNING, _REFIT_SHARE = 32, 0.2
 # Rows on which trials are compared, and trials.
