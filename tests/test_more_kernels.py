@@ -87,6 +87,15 @@ def test_arc_cosine_is_its_integral(order):
         assert value == pytest.approx(2 * radial * 6**order * share, rel=1e-7)
 
 
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_arc_cosine_of_parallel_rows(order):
+    """k(x, cx) = cⁿ k(x, x), although the cosine of the two is rounded."""
+    kernel = rk.ArcCosine(order)
+    for c in (0.1, 1.0, 3.0, 7.0):
+        expected = c**order * kernel.diag(X)
+        np.testing.assert_allclose(np.diag(kernel(X, c * X)), expected, rtol=1e-14)
+
+
 def test_arc_cosine_of_nothing():
     rows = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     for order in (0, 1, 2):

@@ -17,7 +17,7 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.leave_one_out import Loss
-from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
+from randkern.tabular.presets import ADAPTED_SHARE, MAX_MEMBERS, Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -100,7 +100,8 @@ class Learning:
         In time, the first of these kernels would know few rows.
         """
         folds = self.table.folds
-        return 0 if folds is not None and folds.is_forward else self.plan.n_refits
+        is_forward = folds is not None and folds.is_forward
+        return MAX_MEMBERS if self.plan.is_refitted and not is_forward else 0
 
     @property
     def searched_folds(self) -> Folds | None:
