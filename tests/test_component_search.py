@@ -157,7 +157,7 @@ def test_a_later_fit_forgets_what_was_found(rng):
     assert model.n_components_ == model.coef_.size == 60
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_warm_start_is_not_from_another_number(clusters):
     X, y = clusters
     model = rk.KernelRidgeClassifier(
