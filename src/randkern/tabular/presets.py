@@ -532,7 +532,6 @@ def _ridge_cells_plan(
         fitted_rows=fitted,
         n_members=MAX_MEMBERS,
         learned_rows=_learned_rows(d, k, learning),
-        last_adapted_rows=_most_adapted(d, n, learning),
         cell_rows=_cells(cost, fitted, cells, _CELL_ROWS[1]),
         n_landmarks=largest(lambda D: _landmarks(fitted, D, d), whole, *_LANDMARKS),
     )
@@ -558,7 +557,6 @@ def _logistic_cells_plan(
         in_cells=True,
         fitted_rows=fitted,
         learned_rows=_learned_rows(d, k, learning),
-        last_adapted_rows=_most_adapted(d, n, learning),
         cell_rows=_cells(cost, fitted, cells, _CLASS_CELL_ROWS),
         choosing_cells=largest(lambda m: m * each, penalty, *_CHOOSING_CELLS),
         choosing_rows=largest(choosing, penalty, min(CHOOSING_CELL_ROWS, n), most),
