@@ -9,7 +9,7 @@ RNG = np.random.default_rng(0)
 CLOUD = RNG.normal(size=(600, 5))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_features_help_small_terms():
     """The fast term has a hundredth of the slow one's variance, and noise is small."""
     rng = np.random.default_rng(0)

@@ -4,8 +4,6 @@ import io
 import pickle
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 
@@ -111,22 +109,6 @@ def test_the_seed():
 # -- output --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("container", "frame"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)]
-)
-def test_set_output(container, frame):
-    transformer = features(rk.Gaussian(), 3).set_output(transform=container)
-    for rows in (X, pd.DataFrame(X, columns=list("abcd")), pl.DataFrame(X)):
-        out = transformer.fit_transform(rows)
-        assert isinstance(out, frame)
-        assert list(out.columns) == [f"randomfeatures{i}" for i in range(3)]
-    expected = features(rk.Gaussian(), 3).fit_transform(X)
-    np.testing.assert_array_equal(transformer.transform(pl.DataFrame(X)), expected)
-    table = transformer.fit_transform(pd.DataFrame(X, index=range(100, 140)))
-    if container == "pandas":
-        assert list(table.index) == list(range(100, 140))
-
-
 # -- input ---------------------------------------------------------------------
 
 
@@ -207,43 +189,8 @@ def test_rows_whose_squares_leave_the_range_are_refused():
 
 # -- weights -------------------------------------------------------------------
 
-RULES = pytest.mark.parametrize(
-    "kernel",
-    [None, rk.Laplacian("median"), rk.Gaussian("scale") + 0.5 * rk.Optical(2)],
-    ids=["scale", "median", "sum"],
-)
-
-
-@RULES
-def test_zero_weights_are_ignored(kernel):
-    weight = np.repeat([2.0, 0.0], 20)
-    rows = X.copy()
-    rows[20:] *= 1e5
-    one = features(kernel).fit(rows, sample_weight=weight).transform(X)
-    other = features(kernel).fit(X[:20]).transform(X)
-    np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "kernel", [None, rk.Gaussian("scale") + 0.5 * rk.Optical(2)], ids=["scale", "sum"]
-)
-def test_weights_are_repetitions(kernel):
-    weight = RNG.integers(1, 5, size=40)
-    one = features(kernel).fit(X, sample_weight=weight).transform(X)
-    other = features(kernel).fit(np.repeat(X, weight, axis=0)).transform(X)
-    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
 
 # -- pipelines -----------------------------------------------------------------
-
-
-def test_parameters_reach_the_kernel():
-    transformer = features(2.0 * rk.Gaussian(1.0) + rk.Optical())
-    transformer.set_params(kernel__k1__kernel__lengthscale=3.0, kernel__k2__degree=1)
-    assert transformer.kernel.k1.kernel.lengthscale == 3.0
-    assert transformer.get_params()["kernel__k2__degree"] == 1
-    with pytest.raises(ValueError, match="Invalid parameter 'gamma'"):
-        transformer.set_params(kernel__k2__gamma=1)
 
 
 def test_the_kernel_is_not_changed_by_fit():

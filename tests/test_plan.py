@@ -264,11 +264,6 @@ def test_shares_add_up(weights, linear, n_components):
         assert np.all(np.abs(shares - ideal) < 1)
 
 
-def test_zero_rows_share_equally():
-    zero = np.zeros((3, 4))
-    assert widths(rk.Optical() + rk.Optical(4), 10, zero) == [5, 5]
-
-
 def test_too_many_columns_for_a_dot_product():
     for kernel, width in ((rk.Linear(), 4), (2.0 * rk.Linear(columns=[1]), 1)):
         message = f"the kernel has exactly {width} features.*use at most {width}"
@@ -314,13 +309,6 @@ def test_terms_and_factors_are_independent():
 def draw_plain(kernel, n_components) -> Plan:
     diagonals = mean_diagonals(kernel.terms(), POINTS, None)
     return draw_plan(kernel, n_components, 4, diagonals, Stream(3), projection="dense")
-
-
-def test_the_other_term_does_not_change_the_draws():
-    """Every draw has its own named stream."""
-    alone = evaluate(draw_plain(rk.Gaussian(), 10), POINTS)
-    sums = evaluate(draw_plain(rk.Gaussian() + rk.Laplacian(), 20), POINTS)
-    np.testing.assert_allclose(sums[:, :10], alone, rtol=1e-12)
 
 
 def test_centered_needs_features_of_known_mean():

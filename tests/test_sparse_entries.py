@@ -44,23 +44,6 @@ def test_streams(rng):
     np.testing.assert_array_equal(result, expected)
 
 
-def test_partitions_of_dask(rng):
-    da = pytest.importorskip("dask.array")
-    dask = pytest.importorskip("dask")
-    delayed = dask.delayed
-    y = da.from_array(np.arange(60.0), chunks=30)
-    fitted = []
-    with dask.config.set(scheduler="synchronous"):
-        for rows in repeated(rng):
-            parts = [
-                da.from_delayed(delayed(rows), shape=(30, 6), meta=sp.csr_array((0, 0)))
-                for _ in range(2)
-            ]
-            model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
-            fitted.append(model.fit(da.concatenate(parts), y).coef_)
-    np.testing.assert_array_equal(*fitted)
-
-
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_sum_beyond_the_range():
     X = sp.csr_array((np.array([3e38, 3e38], "f4"), [0, 0], [0, 2, 2]), shape=(2, 1))

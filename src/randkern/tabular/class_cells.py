@@ -165,9 +165,9 @@ def chosen_in_cells(
 ) -> tuple[Part, Table]:
     """Return the kernel and the penalty of smallest log loss.
 
-    The kernel is the first of the trials, or is learned further: in cells, or, if rows
-    depend on each other, adapted to more rows. The part has the probabilities of rows
-    by fits that do not know them, which are returned with it.
+    The kernel is the first of the trials, or is learned further in cells, unless rows
+    depend on each other. The part has the probabilities of rows by fits that do not
+    know them, which are returned with it.
     """
     table, plan = learning.table, learning.plan
     if table.folds is None:
@@ -179,7 +179,7 @@ def chosen_in_cells(
         cells = [table.take(generator.permutation(cell)) for cell in drawn]
         pieces = [_Choosing(cell, int(HELD_SHARE * len(cell))) for cell in cells]
     else:
-        learned = learning.adapted(trials[0], plan.last_adapted_rows)
+        learned = trials[0]
         order = learning.order
         rest, held = divided(order, table.folds, n_held_of(len(order)))
         m = min(plan.choosing_rows, len(rest))
