@@ -28,6 +28,7 @@ record would show that is listed, but was never made, pages say so.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -199,9 +200,10 @@ def _index(records: list[Quoted]) -> str:
             continue
         name, origin = source.record.name, source.results["provenance"]
         link = f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
+        words = [*shlex.split(source.record.command), *source.record.data_words("DIR")]
         rows.append(
             {
-                "record and command": f"{link}<br>`{origin['command']}`",
+                "record and command": f"{link}<br>`randkern {shlex.join(words)}`",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(source.results["seconds"], "duration"),
                 "memory": written(source.results["peak_memory_bytes"], "gigabytes"),
