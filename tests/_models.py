@@ -76,6 +76,7 @@ MODELS = {
             rk.Gaussian("median"), n_components=40, fit_intercept=True, random_state=0
         ),
         "labels",
+        copies=N,  # weights of pairs of rows
     ),
     "balanced ridge classifier": Model(
         _of_labels(rk.KernelRidgeClassifier, class_weight="balanced", solver=PRECISE),

@@ -20,7 +20,7 @@ from randkern import cli
 from randkern.exceptions import MemoryLimitError
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
 from randkern_lab.cli import command_of_all
-from randkern_lab.figures import Style, curves, logarithmic, panels
+from randkern_lab.figures import Style, curves, panels
 from randkern_lab.options import DataOptions, option
 from randkern_lab.papers.published import published_rows
 from randkern_lab.process import in_fresh_process
@@ -116,15 +116,6 @@ def test_options_are_documented(name):
 )
 def test_published_tables_are_whole(table, n_rows):
     assert len(published_rows(table)) == n_rows
-
-
-def test_labels_of_a_short_axis_differ():
-    figure, (axes,) = panels(1)
-    axes.plot([1, 2], [11.0, 11.3])
-    logarithmic(axes, "y")
-    figure.draw_without_rendering()
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert len(labels) == len(set(labels)) > 2
 
 
 def test_bars_of_equal_values_have_no_length():
