@@ -9,8 +9,6 @@ import sklearn
 
 import randkern as rk
 
-pytest.importorskip("sklearn.callback")
-
 
 class Listener:
     """Notes what it is told, and stops a fit at the end of a task."""

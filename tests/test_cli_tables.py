@@ -224,6 +224,14 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
 
 
+def test_numbers_of_json_lines_may_be_texts(fitted, tmp_path):
+    rows = table().drop(columns="sold").astype(str)
+    path, model = tmp_path / "rows.jsonl", fitted[0] / "out" / "model.skops"
+    rows.to_json(path, orient="records", lines=True)
+    found = run("predict", model, path)
+    assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
+
+
 def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkeypatch):
     model, told = fitted[0] / "out" / "model.skops", []
 

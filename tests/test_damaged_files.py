@@ -17,8 +17,6 @@ from _damage import DAMAGES, repacked, with_other_array, without_checksums
 from randkern import _files
 from randkern.exceptions import ModelFileError, ModelVersionWarning
 
-pytest.importorskip("skops.io")
-
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))
 Y = np.column_stack([X[:, 0], X[:, 1] ** 2])

@@ -23,7 +23,7 @@ LINES = {
 }
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::randkern.exceptions.IllConditionedWarning")
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("n_components", [None, 50, 300])

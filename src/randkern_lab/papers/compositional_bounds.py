@@ -83,11 +83,8 @@ def run(options: Options, recorder: Recorder) -> Case:
         least = (n / 2) ** 0.5
         return {"norm": norm, "bound": least, "ratio": norm / least}
 
-    spheres = grid(
-        measure=["approximation"],
-        n=options.spheres,
-        n_components=options.n_components,
-    )
+    sizes = sorted(set(options.n_components))
+    spheres = grid(measure=["approximation"], n=options.spheres, n_components=sizes)
     recorder.measure(spheres, approximated)
     schemes = grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
     recorder.measure(schemes, measured_norm)

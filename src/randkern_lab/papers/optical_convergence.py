@@ -39,7 +39,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.preprocessing import normalize
 
 import randkern
 from randkern.datasets import load_dataset
@@ -106,7 +105,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 
     errors, beyond = (
         recorder.measure(
-            grid(measure=[kind], degree=DEGREES, n_components=sizes), measure
+            grid(measure=[kind], degree=DEGREES, n_components=sorted(sizes)), measure
         )
         for kind, sizes in (
             ("error", options.n_components),
@@ -221,8 +220,10 @@ def tail(results: Mapping[str, Any]) -> list[Case]:
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
     """Return some nonzero rows, divided by their norms."""
-    X = normalize(X[X.any(axis=1)])
-    return np.asarray(X[np.random.default_rng(seed).permutation(len(X))[:n]])
+    norms = np.linalg.norm(X, axis=1)
+    X, norms = X[norms > 0], norms[norms > 0]
+    chosen = np.random.default_rng(seed).permutation(len(X))[:n]
+    return np.asarray(X[chosen] / norms[chosen, None])
 
 
 def optical_features(
