@@ -28,7 +28,7 @@ from randkern.kernels.hyperparameters import (
     with_kernel,
 )
 from randkern.models._feature_model import check_same_device
-from randkern.models.memory import float64_block_rows
+from randkern.models.memory import block_rows
 from randkern.plan import Plan, evaluate
 
 _ROWS = 1024
@@ -122,7 +122,7 @@ class Posterior:
         m = len(self.of_functions)
         means = ops.float64_zeros((X.shape[0], m * math.prod(mean.shape[1:])), X)
         variances = ops.float64_zeros((X.shape[0], m), X)
-        for rows in row_blocks(len(means), float64_block_rows(len(factor))):
+        for rows in row_blocks(len(means), block_rows(8 * len(factor), at_least=16)):
             part = ops.as_float64(X[rows])
             Z = self.basis.values(part)
             moments = [weights.moments(Z) for weights in self.of_functions]
