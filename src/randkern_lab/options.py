@@ -19,7 +19,8 @@ def option(
     `text` is the help text of the command, and `quick` the value in a quick run if the
     option is left at its default. `least` is the smallest number allowed, also for
     every member of a tuple; by default integers are at least 1, other numbers positive.
-    `among` are the names allowed, which are added to the help text.
+    `among` are the names allowed, which are added to the help text; members of a tuple
+    are put in their order, and numbers are sorted.
     """
     names = tuple(among)
     if names:
@@ -44,11 +45,15 @@ class CommonOptions:
             value, quick = getattr(self, item.name), item.metadata["quick"]
             if self.quick and quick is not MISSING and value == item.default:
                 value = quick
-            if isinstance(value, tuple):
-                named = any(isinstance(member, str) for member in value)
-                value = tuple(dict.fromkeys(value) if named else sorted(set(value)))
-            object.__setattr__(self, item.name, value)
             _check(item, value)
+            names = item.metadata["among"]
+            if isinstance(value, tuple) and names:
+                value = tuple(name for name in names if name in value)
+            elif isinstance(value, tuple) and not any(
+                isinstance(m, str) for m in value
+            ):
+                value = tuple(sorted(set(value)))
+            object.__setattr__(self, item.name, value)
 
     def arguments(self) -> dict[str, Any]:
         """Return the values as JSON: tuples as lists, and DIR for private paths."""

@@ -120,14 +120,8 @@ class Quoted:
         )
 
     def notes(self, pattern: str) -> str:
-        """Return the notes that match, in the experiment's present words.
-
-        They are the recorded ones where the results lack what these read.
-        """
-        try:
-            notes = notes_of(self.record.script, self.results)
-        except KeyError:
-            notes = list(self.results["notes"])
+        """Return the notes that match, in the experiment's present words."""
+        notes = notes_of(self.record.script, self.results)
         notes = [note for note in notes if re.search(pattern, note)]
         if not notes:
             raise ValueError("no note matches")

@@ -123,16 +123,15 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit machines with the hinge loss, each in a process of its own."""
-    methods = [m for m in METHODS if m in options.methods]
     with rows_in_files(options, METHODS, fit) as rows:
         on_features = grid(
             n_components=options.n_components,
-            method=[m for m in methods if m in _ON_FEATURES],
+            method=[m for m in options.methods if m in _ON_FEATURES],
             n_train=[rows.n],
         )
         exact = grid(
             n_components=[None],
-            method=[m for m in methods if m not in _ON_FEATURES],
+            method=[m for m in options.methods if m not in _ON_FEATURES],
             n_train=[min(rows.n, options.exact_rows)],
         )
         recorder.measure([*on_features, *exact], rows.measure)

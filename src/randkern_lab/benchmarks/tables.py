@@ -398,8 +398,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         request = requested(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
 
-    methods = [m for m in METHODS if m in options.methods]
-    cases = grid(table=paths, fold=range(options.folds), method=methods)
+    cases = grid(table=paths, fold=range(options.folds), method=options.methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
     recorder.measure(named, measure)
     records = nonempty_records(recorder)

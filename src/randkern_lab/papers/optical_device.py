@@ -175,7 +175,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         (row["features"], row["n_components"]): row["test_accuracy"]
         for row in published_rows("fashion-mnist-features")
     }
-    results = {
+    return {
         "dataset": images.describe(),
         "hyperparameters": setting.describe(),
         "losses": list(_losses(records)),
@@ -191,7 +191,6 @@ def run(options: Options, recorder: Recorder) -> Case:
             if degree == options.degree and (name, size) in accuracy
         ],
     }
-    return results | {"exposures": exposures({**results, "records": records})}
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
@@ -234,7 +233,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        results.get("exposures", ()),
+        exposures(results),
         "exposure: the mean count that explains the points added in a published run, "
         "and the one that explains both runs best",
         "D | times the penalty | published | mean count of this run | of both | ours "
@@ -321,15 +320,13 @@ def _together(results: Mapping[str, Any]) -> Iterator[Case]:
                     yield {**named, "what": what, "added": float(np.mean(added))}
 
 
-def exposures(results: Mapping[str, Any]) -> list[Case]:
-    """Return the mean counts whose losses are nearest to those of the published runs.
+def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the mean counts whose losses are nearest to those of the published runs.
 
     Losses of mean counts between those measured are interpolated linearly in the
-    logarithm of the count. ``alone`` is fitted to one run, ``both`` to the two, by
-    least squares in units of the standard deviation of the draws; there must be two of
-    these at least.
+    logarithm of the count. ``alone`` is fitted to one run, ``both`` to the two by least
+    squares, in units of the standard deviation of the draws if there are several.
     """
-    result = []
     for size in sorted({r["n_components"] for r in results["published"]}):
         ours = of(results["records"], n_components=size)
         published = of(_published(results), n_components=size)
@@ -342,28 +339,26 @@ def exposures(results: Mapping[str, Any]) -> list[Case]:
         for penalty, run in _RUNS.items():
             theirs = _added(published, run, "sim_opu_2", penalty)
             added = [_added(ours, name, "computed", penalty) for name in light]
-            if not theirs or min(map(len, added)) < 2:
-                continue
-            means = np.mean(added, axis=1)
-            curve = np.interp(np.log(tried), np.log(counts), means)
-            deviation = float(np.sqrt(np.mean(np.var(added, axis=1, ddof=1))))
-            fitted.append((penalty, theirs[0], curve, deviation))
-        misfit = [((curve - loss) / spread) ** 2 for _, loss, curve, spread in fitted]
-        for own, (penalty, loss, curve, spread) in zip(misfit, fitted, strict=True):
-            best = int(np.argmin(np.sum(misfit, axis=0)))
-            result.append(
-                {
-                    "n_components": size,
-                    "penalty": penalty,
-                    "published": loss,
-                    "alone": float(tried[np.argmin(own)]),
-                    "both": float(tried[best]),
-                    "ours": float(curve[best]),
-                    "deviation": spread,
-                    "unexplained": loss - float(curve[best]),
-                }
-            )
-    return result
+            if theirs and all(added):
+                means = [float(np.mean(points)) for points in added]
+                curve = np.interp(np.log(tried), np.log(counts), means)
+                spread = None
+                if min(map(len, added)) > 1:
+                    spread = float(np.sqrt(np.mean(np.var(added, axis=1, ddof=1))))
+                misfit = ((curve - theirs[0]) / (spread or 1.0)) ** 2
+                fitted.append((penalty, theirs[0], curve, spread, misfit))
+        for penalty, loss, curve, spread, misfit in fitted:
+            best = int(np.argmin(sum(other[-1] for other in fitted)))
+            yield {
+                "n_components": size,
+                "penalty": penalty,
+                "published": loss,
+                "alone": float(tried[np.argmin(misfit)]),
+                "both": float(tried[best]),
+                "ours": float(curve[best]),
+                "deviation": spread,
+                "unexplained": loss - float(curve[best]),
+            }
 
 
 def _losses(records: list[Case]) -> Iterator[Case]:

@@ -361,7 +361,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 
 def _cases(options: Options) -> Iterator[Case]:
     """Yield draws of features, exact kernels, the device, and larger D."""
-    chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
+    chosen = {name: CURVES[name] for name in options.curves}
     sizes = options.n_components
     direct = [d for d in sizes if d <= _DIRECT]
     by_computer = [n for n, c in chosen.items() if c.features and not c.device]
