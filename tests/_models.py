@@ -130,9 +130,6 @@ MODELS = {
         "labels",
         1e-5,
     ),
-    "process of classes, softmax": Model(
-        rk.GaussianProcessClassifier(multi_class="softmax", **PROCESS), "labels", 1e-5
-    ),
     "process of outliers": Model(
         rk.GaussianProcessRegressor(likelihood="student-t", **PROCESS), "value", 1e-5
     ),

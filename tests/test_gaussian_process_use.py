@@ -565,7 +565,3 @@ def test_parameters_set_after_a_fit_change_no_prediction(rng):
     after = model.predict(X, return_std=True), model.sample_y(X)
     np.testing.assert_array_equal(after[0], before[0])
     np.testing.assert_array_equal(after[1], before[1])
-    classes = rk.GaussianProcessClassifier(**options).fit(X, rng.integers(3, size=60))
-    before = classes.predict_proba(X)
-    classes.set_params(multi_class="softmax")
-    np.testing.assert_array_equal(classes.predict_proba(X), before)

@@ -151,7 +151,6 @@ PROCESSES = {
     "features": {"n_components": 60},
     "landmarks": {"n_components": 30, "features": "nystrom"},
     "exact": {"n_components": None},
-    "softmax": {"n_components": 60, "multi_class": "softmax"},
 }
 
 

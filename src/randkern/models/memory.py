@@ -178,22 +178,19 @@ def process_bytes(plan: Plan | None, rows: TrainingData, learned: int) -> int:
     return needed
 
 
-def laplace_bytes(
-    plan: Plan | None, rows: TrainingData, learned: int, joined: bool
-) -> int:
-    """Memory of Laplace's approximation for every column of targets.
+def laplace_bytes(plan: Plan | None, rows: TrainingData, learned: int) -> int:
+    """Memory of Laplace's approximation, learned from some rows.
 
-    Hyperparameters are learned from `learned` rows, for all columns together if they
-    are joined.
+    Several classes are learned jointly, and have a factor each.
     """
     k = rows.n_targets
-    needed = 8 * 3 * k * learned**2 if joined else 0
+    needed = 8 * 3 * k * learned**2 if k > 1 else 0
     if plan is None:
         return needed + matrix_bytes(None, rows, k + 7)
     D = plan.n_components
     needed += 8 * learned * (2 * D + 6 * learned)
     # Sums of shards are added in groups of four.
-    sums = 0 if rows.in_one_place else 4 * (k if joined else 1)
+    sums = 0 if rows.in_one_place else 4 * k
     return needed + matrix_bytes(plan, rows, k + 3 + sums)
 
 

@@ -70,34 +70,11 @@ class OutOfTimeError(Exception):
     """Ends a descent that runs out of time."""
 
 
-def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
-    """Return P, which overwrites `gram`, or None if K + αW⁻¹ is not positive definite.
+def centred_inverse(gram: np.ndarray, penalty: Any) -> tuple[np.ndarray, float]:
+    """Return P, which overwrites `gram`, and log det C⁻¹ + log 1ᵀu.
 
-    `penalty` is α, or a vector of α/w_i.
-    """
-    try:
-        return _centred_inverse(gram, penalty)
-    except np.linalg.LinAlgError:
-        return None
-
-
-def _centred_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return P, which overwrites `gram`."""
-    upper = positive_inverse(gram, penalty)
-    sums = upper.sum(axis=1)
-    upper -= np.outer(sums, sums / sums.sum())
-    return upper
-
-
-def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
-    return inverse_of_factor(lower_factor(gram, penalty))
-
-
-def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
-    """Return the lower factor of K + αW⁻¹, which overwrites `gram`, in Fortran order.
-
-    What lies above its diagonal is arbitrary.
+    `penalty` is α, or a vector of α/w_i. Raises LinAlgError if K + αW⁻¹ is not positive
+    definite.
     """
     gram.flat[:: len(gram) + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
@@ -106,13 +83,13 @@ def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
             "the Gram matrix plus its penalty is not positive definite in floating "
             "point."
         )
-    return factor
-
-
-def inverse_of_factor(factor: np.ndarray) -> np.ndarray:
-    """Return (LLᵀ)⁻¹, which overwrites the lower factor L, in Fortran order."""
-    factor, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    return mirror_upper(factor.T)
+    determinant = 2 * float(np.log(factor.diagonal()).sum())
+    inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    P = mirror_upper(inverse.T)
+    sums = P.sum(axis=1)
+    total = float(sums.sum())
+    P -= np.outer(sums, sums / total)
+    return P, determinant + math.log(total)
 
 
 def least_penalty(diagonal: np.ndarray) -> float:
@@ -155,7 +132,7 @@ def left_out(
     try:
         if folds is not None and folds.is_forward:
             return _residuals_of_periods(gram, penalty, Y, folds)
-        P = _centred_inverse(gram.copy(), penalty)
+        P, _ = centred_inverse(gram.copy(), penalty)
     except np.linalg.LinAlgError:
         return None
     dual, E = residuals_of(gram, P, penalty, Y)
@@ -176,9 +153,9 @@ def _residuals_of_periods(
     """Return the residuals of periods of time predicted from the rows before them."""
     E = np.empty_like(Y)
     for known, out in folds.splits():
-        factor = lower_factor(gram[np.ix_(known, known)], penalty[known])
+        matrix = gram[np.ix_(known, known)] + np.diag(penalty[known])
         both = np.column_stack([np.ones(len(known)), Y[known]])
-        both = scipy.linalg.cho_solve((factor, True), both)
+        both = scipy.linalg.solve(matrix, both, assume_a="pos")
         intercept = both[:, 1:].sum(axis=0) / both[:, 0].sum()
         dual = both[:, 1:] - both[:, :1] * intercept
         E[out] = Y[out] - gram[np.ix_(out, known)] @ dual - intercept
@@ -256,33 +233,26 @@ def log_squares(
     return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
 
 
-def log_probabilities(
-    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return log-probabilities of the classes, labels and the temperature.
-
-    Decisions F are divided by the temperature with the smallest log loss; codes Y are
-    ±1, with one column for two classes. Labels are those of `temperature_of`.
-    """
-    if Y.shape[1] == 1:
-        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
-    temperature = temperature_of(F, Y > 0, weight)
-    spread = smoothed_share(len(Y), weight)
-    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
-    return log_softmax(F / temperature, axis=1), labels, temperature
-
-
 def log_loss(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Return twice the mean log loss of calibrated decisions, and its gradient in F.
 
-    The temperature is optimal, so the gradient in it vanishes.
+    Decisions F are divided by the temperature of least log loss, in which the gradient
+    vanishes; codes Y are ±1, with one column for two classes. Labels are those of
+    `temperature_of`.
     """
-    P, labels, temperature = log_probabilities(F, Y, weight)
-    value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
-    slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
-    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
+    two_classes = Y.shape[1] == 1
+    if two_classes:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = smoothed_share(len(Y), weight)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    log_P = log_softmax(F / temperature, axis=1)
+    value = -2 * float(weight @ (labels * log_P).sum(axis=1)) / len(Y)
+    slopes = weight[:, None] * (np.exp(log_P) - labels)
+    slopes *= 2 / (len(Y) * temperature)
+    return value, (slopes[:, 1:] - slopes[:, :1]) / 2 if two_classes else slopes
 
 
 class Objective(ABC):
@@ -398,7 +368,7 @@ class LeaveOneOut(Objective):
     def _criterion(
         self, gram: np.ndarray, penalty: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        P = _centred_inverse(gram.copy(), penalty)
+        P, _ = centred_inverse(gram.copy(), penalty)
         A, E = residuals_of(gram, P, penalty, self.Y)
         if self.folds is not None:
             E = _solved_in_folds(P, A, self.folds)
@@ -450,13 +420,8 @@ class Evidence(Objective):
         self, gram: np.ndarray, penalty: np.ndarray
     ) -> tuple[float, np.ndarray]:
         m = max(len(gram) - 1, 1)
-        factor = lower_factor(gram.copy(), penalty)
-        value = 2 * float(np.log(factor.diagonal()).sum())
-        P = inverse_of_factor(factor)
-        sums = P.sum(axis=1)
-        total = float(sums.sum())
-        P -= np.outer(sums, sums / total)
+        P, determinants = centred_inverse(gram.copy(), penalty)
         A, _ = residuals_of(gram, P, penalty, self.Y)
         form = max(float((A * self.Y).sum()), _MIN_FORM * len(gram))
-        value = math.log(form / m) + (value + math.log(total)) / m
+        value = math.log(form / m) + determinants / m
         return value, P / m - A @ (A.T / form)

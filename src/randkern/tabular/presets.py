@@ -46,15 +46,10 @@ class Shares:
     last: float
 
 
-# Kernels matter most, and their search takes most; more rows need more for the last
-# fit.
-_SHARES = {
-    "regression of few rows": Shares(0.7, 0.15, 0.08, 0.3),
-    "regression of more rows": Shares(0.5, 0.35, 0.08, 0.45),
-    "regression in cells": Shares(0.35, 0.12, 0.0, 0.5),
-    "classes of few rows": Shares(0.4, 0.3, 0.03, 0.25),
-    "classes of many rows": Shares(0.3, 0.1, 0.0, 0.6),
-}
+# Kernels matter most, and their search takes most; fits in cells, which are learned
+# further there, need more. Plans with a row each for numbers, labels, and few or more
+# rows differed from these by less than a sixth.
+_SHARES, _SHARES_IN_CELLS = Shares(0.5, 0.3, 0.08, 0.4), Shares(0.35, 0.12, 0.0, 0.55)
 # Classes of more rows are fitted in cells.
 MANY_ROWS = 8000
 # Rows that the search uses: exact regressions, all else.
@@ -435,11 +430,7 @@ def _plan(
 ) -> Plan:
     """Return a plan whose steps take about their shares of a budget."""
     k = n_classes if n_classes > 2 else 1
-    kind = "classes of many rows" if in_cells else "classes of few rows"
-    if not n_classes:
-        few = "few" if n <= SEARCHED_ONCE else "more"
-        kind = f"regression {'in cells' if in_cells else f'of {few} rows'}"
-    share = _SHARES[kind]
+    share = _SHARES_IN_CELLS if in_cells else _SHARES
     plan = _search_plan(n, d, k, n_classes == 0, share.search * budget)
     seconds = share.compared * budget
     if not in_cells and n <= SEARCHED_ONCE:
