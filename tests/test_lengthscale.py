@@ -102,6 +102,15 @@ def test_rows_of_weight_zero_are_ignored(kernel, rule):
 
 
 @RULES
+def test_weights_are_repetitions(kernel, rule):
+    weight = RNG.integers(1, 4, size=60)
+    repeated = resolved(kernel, rule, np.repeat(X, weight, axis=0))
+    weighted = resolved(kernel, rule, X, weight)
+    # The median counts a pair by the product of its weights.
+    assert weighted == pytest.approx(repeated, rel=1e-12)
+
+
+@RULES
 def test_weights_have_no_scale(kernel, rule):
     weight = RNG.uniform(0.5, 2, size=60)
     one, other = (resolved(kernel, rule, X, c * weight) for c in (1.0, 1e-9))

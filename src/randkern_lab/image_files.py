@@ -148,7 +148,7 @@ def _spelled(folder: Path, stem: str) -> Path | None:
 def _images(name: str, source: Path, classes: Any, train: Any, test: Any) -> Dataset:
     """Return bytes and labels as a data set; the name of a sample has its size."""
     full, shape = (50_000, (32, 32, 3)) if name == "cifar10" else (60_000, (28, 28, 1))
-    parts: list[np.ndarray] = []
+    parts: list[Any] = []
     for X, y in (train, test):
         if len(X) != len(y) or not len(y):
             raise DataFileError(f"{source}: {len(X):,} images, {len(y):,} labels")
@@ -161,11 +161,15 @@ def _images(name: str, source: Path, classes: Any, train: Any, test: Any) -> Dat
             raise DataFileError(f"{source}: images of {X.shape[1:]}, expected {shape}")
         pixels = X.reshape(len(X), -1) / np.float32(255)
         parts += [pixels.astype(np.float32, copy=False), y.astype(np.int64)]
-    n, n_test, title = len(parts[1]), len(parts[3]), name.removesuffix("-sample")
+    X, y, X_test, y_test = parts
+    n, n_test, title = len(y), len(y_test), name.removesuffix("-sample")
     sample = f" sample ({n:,} of {full:,})" if n != full else ""
     return Dataset(
         title + sample,
-        *parts,
+        X,
+        y,
+        X_test,
+        y_test,
         target_names=tuple(classes),
         image_shape=shape,
         description=(

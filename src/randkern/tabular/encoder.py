@@ -479,7 +479,7 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
-    X = readable_rows(estimator, X)
+    X = readable_rows(X, estimator=estimator)
     with naming_cells(X):
         return validate_data(
             estimator,

@@ -296,7 +296,7 @@ def validated(
     folds = splitter(_FOLDS, shuffle=True, random_state=seed).split(X, y)
     model = randkern.KernelRidgeRegressorCV(
         kernel,
-        _ALPHAS,
+        _ALPHAS.tolist(),
         size,
         scoring="neg_mean_squared_error",
         cv=list(folds),

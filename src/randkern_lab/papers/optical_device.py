@@ -368,12 +368,12 @@ def _losses(records: list[Case]) -> Iterator[Case]:
     with the device at the simulation's penalty.
     """
     size = max(r["n_components"] for r in records)
-    changes = [("no bias", "computed-no-bias", "computed", 1.0)]
-    changes += [("the device", "device", "computed-no-bias", 1.0)]
-    changes += [(name, name, "device", 1.0) for name in list(VARIANTS)[3:]]
-    changes += [
-        (f"{penalty:g} times the penalty", *["computed-no-bias"] * 2, penalty)
-        for penalty in _RUNS
+    plain = "computed-no-bias"
+    changes = [
+        ("no bias", plain, "computed", 1.0),
+        ("the device", "device", plain, 1.0),
+        *((name, name, "device", 1.0) for name in list(VARIANTS)[3:]),
+        *((f"{p:g} times the penalty", plain, plain, p) for p in _RUNS),
     ]
     for cause, changed, base, penalty in changes:
         added = _added(of(records, n_components=size), changed, base, penalty)

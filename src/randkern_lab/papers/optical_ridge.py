@@ -518,10 +518,10 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
         yield f"{ours} (published: from {theirs:,} on)"
     published_losses = {2: 1.5, 4: 1.0}
-    for (degree, published), *pair in zip(
+    for (degree, published), *both in zip(
         published_losses.items(), *PAIRS.values(), strict=True
     ):
-        computed, measured = (errors[curve] for curve in pair)
+        computed, measured = (errors[curve] for curve in both)
         size = max(computed.keys() & measured.keys() - {None}, default=None)
         if size is not None:
             loss = 100 * (measured[size] - computed[size])
