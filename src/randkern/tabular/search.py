@@ -110,7 +110,6 @@ class KernelSearch:
         self.deadline = deadline
         self.log = TrialLog(report)
         self.order = stream.generator().permutation(len(Y))
-        self.trials: list[Trial] = []
 
     # -- one descent ------------------------------------------------------------------
 
@@ -177,7 +176,6 @@ class KernelSearch:
             origin=goal.origin,
             objective=value,
         )
-        self.trials.append(trial)
         self.log.add(trial)
         return trial
 
@@ -298,7 +296,7 @@ class KernelSearch:
                 trials, lambda trial: self.descend(trial, plan.more_rows, steps)
             )
         # Many lengthscales may overfit few rows.
-        isotropic = [trial for trial in self.trials if trial.metric == "none"]
+        isotropic = [trial for trial in self.log.trials if trial.metric == "none"]
         trials.append(min(isotropic, key=lambda trial: trial.objective))
         return trials
 
