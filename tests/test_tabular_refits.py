@@ -91,17 +91,12 @@ def test_periods_of_time_are_not_refitted():
 
 
 @pytest.mark.nightly
-def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeypatch):
-    """The log losses are 0.55, and 0.57 otherwise; 0.69 is that of a coin."""
+def test_probabilities_of_few_rows_of_many_columns():
+    """The log loss of a coin is 0.69."""
     X, y, test = draw_table("steps", "classification", 150, 25, 3)
-    losses = []
-    for refitted in (True, False):
-        if not refitted:
-            monkeypatch.setattr(Learning, "n_again", 0)
-        fit = rk.TabularClassifier(20, random_state=0).fit(X[~test], y[~test])
-        P = fit.predict_proba(X[test])
-        losses.append(-np.log(P[np.arange(len(P)), y[test]]).mean())
-    assert losses[0] < min(losses[1], 0.65)
+    fit = rk.TabularClassifier(20, random_state=0).fit(X[~test], y[~test])
+    P = fit.predict_proba(X[test])
+    assert -np.log(P[np.arange(len(P)), y[test]]).mean() < 0.65
 
 
 @pytest.mark.nightly
