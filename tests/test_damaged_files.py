@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
-from _damage import DAMAGES, repacked, with_other_array, with_checksums
+from _damage import DAMAGES, repacked, with_checksums, with_other_array
 from randkern import _files
 from randkern.exceptions import ModelFileError
 
