@@ -72,7 +72,11 @@ MODELS = {
     ),
     "ridge on landmarks": Model(_ridge(features="nystrom", n_components=20), copies=N),
     "ridge classifier": Model(
-        _of_labels(rk.KernelRidgeClassifier, fit_intercept=True), "labels"
+        rk.KernelRidgeClassifier(
+            rk.Gaussian("median"), n_components=40, fit_intercept=True, random_state=0
+        ),
+        "labels",
+        copies=N,  # weights of pairs of rows
     ),
     "balanced ridge classifier": Model(
         _of_labels(rk.KernelRidgeClassifier, class_weight="balanced", solver=PRECISE),
@@ -125,9 +129,6 @@ MODELS = {
         _of_labels(rk.GaussianProcessClassifier, class_weight="balanced", **PROCESS),
         "labels",
         1e-5,
-    ),
-    "process of classes, softmax": Model(
-        rk.GaussianProcessClassifier(multi_class="softmax", **PROCESS), "labels", 1e-5
     ),
     "process of outliers": Model(
         rk.GaussianProcessRegressor(likelihood="student-t", **PROCESS), "value", 1e-5

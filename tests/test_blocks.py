@@ -142,13 +142,6 @@ def test_function_that_returns_no_iterator():
         list(RowBlocks(lambda: None))
 
 
-def test_widths_are_left_to_the_estimators():
-    assert [b.X.shape for b in RowBlocks([np.ones((1, 2)), np.ones((1, 3))])] == [
-        (1, 2),
-        (1, 3),
-    ]
-
-
 def test_rows_that_change_between_passes():
     items = [np.ones((3, 2))]
     rows = RowBlocks(items)
@@ -183,23 +176,6 @@ def test_an_unfinished_pass_counts_no_rows():
     next(iter(rows))
     assert rows.n_rows is None
     assert len(list(rows)) == 2
-
-
-def test_repr():
-    items = [np.ones((3, 2))]
-    rows = RowBlocks(items)
-    assert repr(rows) == "RowBlocks(rows not counted yet)"
-    list(rows)
-    assert repr(rows) == "RowBlocks(3 rows in 1 block)"
-    assert repr(RowBlocks(items, n_rows=60_000)) == "RowBlocks(60,000 rows)"
-
-
-def test_pickles_with_its_source():
-    rows = RowBlocks([(np.ones((3, 2)), np.arange(3))])
-    X, y, _ = gathered(pickle.loads(pickle.dumps(rows)))
-    assert X.shape == (3, 2) and y.tolist() == [0, 1, 2]
-    with pytest.raises((pickle.PicklingError, AttributeError)):
-        pickle.dumps(RowBlocks(lambda: iter([])))
 
 
 # -- arrays --------------------------------------------------------------------
@@ -487,13 +463,6 @@ def test_parquet_file_that_changes_between_passes(tmp_path):
         list(rows)
 
 
-def test_parquet_pickles_as_its_path(parquet_file):
-    path, columns = parquet_file
-    pickled = pickle.dumps(RowBlocks.from_parquet(path, target="price"))
-    assert len(pickled) < 2000
-    assert np.array_equal(gathered(pickle.loads(pickled))[1], columns["price"])
-
-
 def test_without_the_library_the_error_names_the_extra(monkeypatch, parquet_file):
     import sys
 
@@ -533,10 +502,6 @@ def test_zarr_blocks_are_the_arrays(zarr_group, tmp_path, rows_and_targets, bloc
     assert np.array_equal(
         gathered(pickle.loads(pickle.dumps(rows)))[0], rows_and_targets[0]
     )
-
-
-def test_zarr_blocks_are_whole_chunks(zarr_group):
-    assert default_block_rows(zarr_group["X"]) % 8 == 0
 
 
 def test_zarr_bad_names(zarr_group, tmp_path):

@@ -220,19 +220,6 @@ def test_models_of_batches_say_why_they_are_not_calibrated(rng):
         regressor.predict_interval(X)
 
 
-def test_sparse_and_single_rows(rng):
-    X, y = data(rng, 60, 2)
-    X = np.round(X)
-    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 11, random_state=0)
-    expected = clone(model).fit(X, y).predict_proba(X)
-    found = clone(model).fit(sp.csr_array(X), y).predict_proba(sp.csr_array(X))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    single = clone(model).fit(X.astype(np.float32), y)
-    np.testing.assert_allclose(
-        single.predict_proba(X.astype(np.float32)), expected, rtol=1e-3
-    )
-
-
 def test_rows_are_drawn_by_the_seed(rng, few):
     X, y = data(rng, 100, 2)
     fits = [
@@ -471,15 +458,3 @@ def test_one_class_with_logits_of_very_different_sizes():
         highest = np.exp(7) * np.median(abs(logits[:, -1]))
         at_highest = log_softmax(logits / highest, axis=1)
         assert -(smoothed * log_probabilities).sum() < -(smoothed * at_highest).sum()
-
-
-def test_streams_have_the_probabilities_of_arrays():
-    """The same rows are left out, however they are stored: by their numbers."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 3))
-    y = rng.random(3000) < expit(3 * np.sin(X[:, 0]) - 2.5)
-    model = rk.KernelRidgeClassifier(KERNEL, 1.0, 50, random_state=0)
-    expected = clone(model).fit(X, y).predict_proba(X)
-    rows = rk.RowBlocks.from_arrays(X, y, block_rows=700)
-    found = clone(model).fit(rows, None).predict_proba(X)
-    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -6,11 +6,10 @@ import warnings
 import numpy as np
 import pytest
 import sklearn
-from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 
-callback = pytest.importorskip("sklearn.callback")
+pytest.importorskip("sklearn.callback")
 
 
 class Listener:
@@ -128,10 +127,3 @@ def test_callbacks_of_row_blocks_get_no_rows(data):
         rk.Gaussian(1.0), n_components=20, max_iter=5, tol=1.0, random_state=0
     ).set_callbacks(listener).fit(blocks)
     assert seen and set(seen) == {(None, None)}
-
-
-def test_warnings_name_the_call_of_fit(data):
-    for cls in (rk.KernelSVC, rk.KernelLogistic):
-        with pytest.warns(ConvergenceWarning) as caught:
-            cls(n_components=40, C=1e3, tol=1e-12, max_iter=1).fit(*data)
-        assert [each.filename for each in caught] == [__file__]

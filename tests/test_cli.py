@@ -5,7 +5,6 @@ import itertools
 import json
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -131,38 +130,6 @@ def test_redirected_table_is_plain_and_narrow(app, tmp_path):
         assert text in result.output
 
 
-def cells(line):
-    return line.split("|")[1:3]
-
-
-def rows_below_rules(text):
-    """Two cells of the rows that follow a rule of the table; long ones are broken."""
-    lines = text.splitlines()
-    return [
-        [cell.partition("most frequent")[1] or cell.strip() for cell in cells(below)]
-        for line, below in pairwise(lines)
-        if line.startswith("+-") and below.startswith("|")
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exact", ["--exact", "--no-exact"])
-def test_rules_stand_between_kernels(app, tmp_path, exact):
-    result = run(
-        *(app, "compare", "--data", "iris", "--out", tmp_path, exact, "--seeds", "1"),
-        *("--kernels", "gaussian,linear", "--n-components", "2,4"),
-        *("--features", "random"),
-    )
-    assert result.exit_code == 0, result.output
-    assert rows_below_rules(result.output) == [
-        ["kernel", "features"],
-        ["most frequent", ""],
-        ["gaussian", "2"],
-        ["linear", "2"],
-    ]
-    assert "± 0.00" not in result.output  # of one seed nothing is known
-
-
 @pytest.mark.slow
 def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
     mixed_table["rings"] = np.arange(80) % 16
@@ -216,16 +183,6 @@ def test_rows_of_another_file_validate_and_the_best_is_saved(
     result = run(app, "compare", "--data", train, "--target", "price", "--test", test)
     assert result.exit_code == 2
     assert "b.csv has no column" in result.output
-
-
-@pytest.mark.slow
-def test_same_command_gives_the_same_errors(app, tmp_path):
-    errors = []
-    for name in ("first", "second"):
-        run(app, "compare", "--data", "iris", *QUICK, "--out", tmp_path / name)
-        text = (tmp_path / name / "results.json").read_text(encoding="utf-8")
-        errors.append([r["test_error"] for r in json.loads(text)["records"]])
-    assert errors[0] == errors[1]
 
 
 @pytest.mark.nightly
@@ -330,36 +287,6 @@ def test_a_missing_extra_is_named(missing):
     assert result.stderr.count("\n") == 1
 
 
-def test_the_version_needs_no_extra():
-    code = (
-        "import sys; sys.modules['typer'] = None\n"
-        "sys.argv = ['randkern', '--version']\n"
-        "from randkern.cli import main; main()"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == f"randkern {randkern.__version__}\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("fit", "--help"), ("compare", "--help")]
-)
-def test_help_loads_nothing_that_takes_long(arguments):
-    code = (
-        f"import sys; sys.argv = ['randkern', *{arguments!r}]\n"
-        "from randkern.cli import main\n"
-        "try: main()\n"
-        "finally: print({*sys.modules} & {'numpy', 'scipy', 'sklearn', 'pandas.core'})"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert "set()" in result.stdout, result.stderr
-
-
 @pytest.mark.slow
 def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
     study = importlib.import_module("randkern.reporting.deadline")
@@ -381,26 +308,6 @@ def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
     assert {note["n_components"] for note in found["skipped"]} == {None, 5, 20}
 
 
-def test_a_fit_that_would_end_late_is_not_begun():
-    from randkern.reporting.deadline import Deadline
-    from randkern.study.compare import _operations
-
-    deadline = Deadline(100.0)
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
-    deadline.note(_operations(10_000, 1000), 1.0)  # 1e10 operations in a second
-    assert deadline.reason_to_skip(_operations(10_000, 3000)) is None  # 9 seconds
-    # 10¹² / 3 operations take 33 seconds, 27 times as many 891 (1 % of a second is
-    # that of any fit).
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None
-    assert "about 891 s, and 100 s of" in deadline.reason_to_skip(
-        _operations(30_000, None)
-    )
-    assert Deadline(None).reason_to_skip(1e300) is None
-    # A small fit says little of a larger one: both take a moment.
-    deadline.note(_operations(400, 10), 0.2)
-    assert deadline.reason_to_skip(_operations(400, None)) is None
-
-
 @pytest.mark.parametrize("limit", ["inf", "nan", "0"])
 def test_time_limits_are_finite(app, limit):
     for command in (("fit", "x.csv", "--target", "y"), ("compare",)):
@@ -420,7 +327,7 @@ def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):
 
 
 @pytest.mark.data
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fashion_mnist_features_reach_their_kernels(app, tmp_path, data_dir):
     result = run(
         app,
@@ -501,25 +408,6 @@ def test_help_lists_every_kernel():
     (option,) = Kernels.__metadata__
     listed = option.help.removeprefix("Of ").removesuffix(".").split(", ")
     assert {name.partition("[")[0] for name in listed} == {*KERNEL_NAMES}
-
-
-def test_phases_show_the_seconds_of_the_limit(monkeypatch):
-    import io
-
-    from rich.console import Console
-
-    from randkern.cli import console
-
-    shown = io.StringIO()
-    monkeypatch.setattr(
-        console,
-        "Console",
-        lambda **_: Console(file=shown, force_terminal=True, width=80),
-    )
-    with console.phase(console.started(60), "fitting 100 training rows") as detail:
-        detail("3 kernels tried")
-    assert "0 of 60 s" in shown.getvalue()
-    assert "fitting 100 training rows: 3 kernels tried" in shown.getvalue()
 
 
 def test_the_clock_of_a_process_ends_with_its_command(monkeypatch):

@@ -102,37 +102,6 @@ def test_debug_shows_the_traceback(at, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    assert fit("--no-refit").exit_code == 0
-    assert names(out) == FILES
-    before = {each.name: each.read_bytes() for each in out.iterdir()}
-    for place, left in (
-        # While the first model is fitted or written: all is as before.
-        ("randkern.TabularRegressor.fit", FILES),
-        ("randkern.persistence.write", FILES),
-        # Nothing describes the model that has replaced the old one.
-        ("randkern.reporting.evaluate", {"model.skops"}),
-        ("randkern.reporting.panels", {"model.skops"}),
-        ("randkern.study.records.write_results", {"model.skops", "report.html"}),
-    ):
-        told = "; nothing has been written"
-        if left != FILES:
-            paths = ", ".join(str(out / name) for name in sorted(left))
-            told = (
-                f"; wrote {paths}; model.skops is fitted to the 64 rows that train it."
-            )
-        with monkeypatch.context() as patch:
-            patch.setattr(place, interrupt)
-            result = fit()
-        assert result.exit_code == 130
-        assert result.stderr.splitlines()[-1] == f"randkern: interrupted{told}"
-        assert names(out) == left, place
-        if left == FILES:
-            assert before == {each.name: each.read_bytes() for each in out.iterdir()}
-
-
-@pytest.mark.slow
 def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypatch):
     usual, calls = rk.TabularRegressor.fit, []
 

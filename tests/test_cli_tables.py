@@ -140,24 +140,6 @@ def test_learning_curves_end_at_the_error_of_the_model():
     assert curve[200]["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
 
 
-def test_figures_of_reports_have_the_colours_of_the_page(fitted):
-    page = (fitted[0] / "out" / "report.html").read_text(encoding="utf-8")
-    style, figures = (
-        page.split("</style>", 1)[0],
-        re.findall("<svg xmlns.*?</svg>", page, re.S),
-    )
-    assert len(figures) >= 4
-    known = set(re.findall(r"(--\w+):", style.partition("@media")[0]))
-    assert set(re.findall(r"(--\w+):", style.partition("@media")[2])) == known
-    for figure in figures:
-        used = set(re.findall(r"var\((--\w+)\)", figure))
-        assert {"--ink", "--link"} <= used <= known
-        # Black would not be seen in the dark.
-        assert not re.search(
-            "#000000|#0072b2", "".join(re.findall('style="(.*?)"', figure))
-        )
-
-
 def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
     given = []
     quick = rk.TabularRegressor.fit
@@ -240,14 +222,6 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got["prediction"], model.predict(X), rtol=1e-9)
     bounds = model.predict_interval(X, coverage=0.8)
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
-
-
-def test_numbers_of_json_lines_may_be_texts(fitted, tmp_path):
-    rows = table().drop(columns="sold").astype(str)
-    path, model = tmp_path / "rows.jsonl", fitted[0] / "out" / "model.skops"
-    rows.to_json(path, orient="records", lines=True)
-    found = run("predict", model, path)
-    assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
 
 
 def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkeypatch):
@@ -597,32 +571,6 @@ def test_scores_are_those_of_scikit_learn():
         assert got["auc"] == pytest.approx(roc_auc_score(y[100:] == "yes", P[:, 1]))
 
 
-@pytest.mark.nightly
-def test_the_standard_error_is_that_of_repeated_tests():
-    """Over 300 test sets of 200 rows the deviation of the error is what is told."""
-    from sklearn.dummy import DummyClassifier, DummyRegressor
-
-    rng = np.random.default_rng(0)
-    for model, name, draw in (
-        (
-            DummyRegressor(strategy="constant", constant=0.0),
-            "rmse",
-            lambda: rng.normal(size=200),
-        ),
-        (
-            DummyClassifier(strategy="constant", constant=0),
-            "error",
-            lambda: rng.integers(0, 4, 200) // 3,
-        ),
-    ):
-        model.fit(np.zeros((2, 1)), np.array([0, 1]))
-        found = [evaluate(model, np.zeros((200, 1)), draw()) for _ in range(300)]
-        deviation = np.std([each.scores[name] for each in found])
-        told = np.mean([each.standard_error for each in found])
-        # A deviation of 300 normal numbers is known to 1/√600 = 4 %; 5 of these.
-        assert told == pytest.approx(deviation, rel=0.2)
-
-
 def test_a_class_that_was_not_fitted_has_the_least_probability():
     from sklearn.dummy import DummyClassifier
 
@@ -700,16 +648,6 @@ def test_errors_of_cells_name_the_file(fitted, tmp_path):
     assert result.exit_code == 2
     assert f"{bad}: column 'weight' holds numbers in the table" in result.output
     assert "row 7 holds 'heavy'" in result.output
-
-
-def test_booleans_may_be_missing_in_rows_to_predict(tmp_path):
-    frame = table()
-    encoder = rk.TabularEncoder().fit(frame.assign(new=frame["count"] > 4)[["new"]])
-    rows = pd.DataFrame({"new": [True, None, False]}, dtype=object)
-    empty = pd.DataFrame({"new": [None, None]}, dtype=object)
-    as_floats = pd.DataFrame({"new": [1.0, np.nan, 0.0]})
-    np.testing.assert_array_equal(encoder.transform(rows), encoder.transform(as_floats))
-    assert np.isfinite(encoder.transform(empty)).all()
 
 
 def test_readers_of_predictions_may_stop(fitted, tmp_path):

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import randkern as rk
@@ -77,7 +76,7 @@ def test_independent_draws_are_unbiased(activation, base):
         assert np.all(error <= (1.0 if BASES[base].unit else 1.5) * bound), shape
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("activation", "base"), COMBINATIONS)
 def test_weighted_columns_are_unbiased(activation, base):
     """The default: no further from the kernel than independent draws may be."""
@@ -147,7 +146,7 @@ def test_the_variance_of_independent_draws_is_that_over_seeds(base, constant):
     assert bound.max() < 0.4 * variance.max()  # the power
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):
@@ -252,17 +251,6 @@ def test_small_supports_are_listed_and_exact(skeleton, n_columns):
     for n_components in (n_columns, n_columns + 1, n_columns + 40):
         gram = estimate(kernel, X, n_components)
         np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
-
-
-@pytest.mark.slow
-def test_long_supports_are_listed_too():
-    """The constant and 2n(2n + 1)/2 − n other products of two of 2n phases."""
-    n = 120
-    skeleton = sk.fully_connected(n, 1, "hermite2")
-    size = 1 + n * (2 * n + 1) - n
-    X = np.random.default_rng(33).uniform(-3, 3, (4, n))
-    gram = estimate(rk.Compositional(skeleton), X, size)
-    np.testing.assert_allclose(gram, skeleton.kernel(X), atol=1e-12)
 
 
 def test_too_few_features_for_the_columns():
@@ -382,14 +370,6 @@ def test_angles_of_any_size(scale):
     assert np.abs(error).max() < 0.1
 
 
-def test_a_fitted_map_is_small():
-    skeleton = sk.convolutional((24, 24, 3))
-    X = np.zeros((2, 1728))
-    fitted = features(rk.Compositional(skeleton), X, 20_000)
-    fitted.transform(X)
-    assert len(pickle.dumps(fitted)) < 4_000
-
-
 def test_skeletons_too_costly_to_draw():
     kernel = rk.Compositional(sk.fully_connected(9, 10, sk.Exponential(3.0)))
     assert kernel(CIRCLE_ROWS).shape == (6, 6)
@@ -452,78 +432,6 @@ def test_mixed_products_of_a_sphere_have_moduli_and_phases():
     assert np.all(error <= 1.5 * Z * np.sqrt(variance))
 
 
-def test_ridge_is_ridge_on_the_features():
-    y = np.sin(CIRCLE_ROWS).sum(axis=1)
-    kernel = rk.Compositional(sk.fully_connected(9, 2))
-    model = rk.KernelRidgeRegressor(kernel, 0.1, n_components=50, random_state=3)
-    Z_50 = features(kernel, CIRCLE_ROWS, 50, 3).transform(CIRCLE_ROWS)
-    weights = np.linalg.solve(Z_50.T @ Z_50 + 0.1 * np.eye(50), Z_50.T @ y)
-    predicted = model.fit(CIRCLE_ROWS, y).predict(CIRCLE_ROWS)
-    np.testing.assert_allclose(predicted, Z_50 @ weights, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "skeleton",
-    [
-        sk.fully_connected(9, 2, [sk.Erf(0.5), "relu"], sk.gaussian(0.5)),
-        sk.convolutional((3, 3), [sk.Conv(2, activation=sk.Sine(0.5)), sk.Dense()]),
-        sk.convolutional((3, 3), [sk.Conv(1, stride=2), sk.Dense()]).truncated(),
-        sk.Skeleton(
-            {
-                "s": sk.Input(sk.sphere(2), [0, 1]),
-                "c": sk.Input("circle", 3),
-                "out": sk.PowerSeries([0.5, 0.5]),
-            },
-            [("s", "out"), ("c", "out")],
-            n_features=9,
-        ),
-    ],
-)
-def test_saved_models_predict_the_same(skeleton, tmp_path):
-    pytest.importorskip("skops")
-    X = CIRCLE_ROWS.copy()
-    X[:, 1] = np.sqrt(1 - (X[:, 0] / 2) ** 2)
-    X[:, 0] /= 2
-    kernel = rk.Compositional(skeleton) * rk.Gaussian(4.0) + rk.Compositional(skeleton)
-    model = make_pipeline(
-        rk.KernelRidgeRegressor(kernel, n_components=40, random_state=0)
-    ).fit(X, X[:, 0])
-    rk.save(model, tmp_path / "model.skops")
-    assert (tmp_path / "model.skops").stat().st_size < 30_000
-    again = rk.load(tmp_path / "model.skops")
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-
-
-def test_compare_has_compositional_kernels():
-    from randkern.study.kernel_choices import parse_kernel
-
-    choice = parse_kernel("compositional:3")
-    assert choice.opens == "lengthscale"
-    assert choice.reference(3.0 * CIRCLE_ROWS) == pytest.approx(
-        3 * CIRCLE_ROWS.std(axis=0).mean()
-    )
-    kernel = choice.build(2.0).resolve(CIRCLE_ROWS)
-    assert kernel.skeleton.depth == 3
-    assert repr(kernel.skeleton.graph.bases[0]) == "gaussian(0.5)"
-    with pytest.raises(ValueError, match="must be an integer"):
-        parse_kernel("compositional:1.5")
-
-
-def test_parameters_in_a_search():
-    y = CIRCLE_ROWS[:, 0]
-    kernel = rk.Compositional() + rk.Gaussian()
-    search = GridSearchCV(
-        rk.KernelRidgeRegressor(kernel, n_components=20, random_state=0),
-        {
-            "kernel__k1__skeleton": [None, sk.fully_connected(9, 2)],
-            "kernel__k1__constant": ["analytic", "sampled"],
-        },
-        cv=2,
-    )
-    search.fit(CIRCLE_ROWS, y)
-    assert search.best_estimator_.kernel_.k1.skeleton.n_features == 9
-
-
 def test_columns_of_a_table():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame(CIRCLE_ROWS[:, :3], columns=["a", "b", "c"])
@@ -579,15 +487,6 @@ def test_points_outside_their_space_at_transform():
                 fitted.transform([row])
 
 
-def test_unresolved_kernels():
-    kernel = rk.Compositional(sk.FullyConnected(2))
-    np.testing.assert_allclose(
-        kernel(CIRCLE_ROWS), sk.fully_connected(9, 2).kernel(CIRCLE_ROWS)
-    )
-    with pytest.raises(rk.exceptions.UnresolvedKernelError, match="resolve"):
-        _ = kernel.is_normalised
-
-
 # -- transformers --------------------------------------------------------------------
 
 
@@ -630,33 +529,6 @@ def test_a_mixed_table_in_a_pipeline():
     unseen = table[:3].assign(kind=["p", "zebra", "q"])
     assert to_bases.transform(unseen)[1, 1] == 3
     assert len(model.predict(unseen)) == 3
-
-
-def test_a_search_over_the_scale_of_a_table():
-    """The scale is the transformer's: it acts on a skeleton that is there already."""
-    rng = np.random.default_rng(52)
-    X = np.column_stack([rng.normal(3, 5, 90), rng.integers(3, size=90)])
-    y = np.sin(X[:, 0]) * (X[:, 1] - 1)
-    skeleton = sk.TableToBases(categorical=[1]).fit(X).skeleton()
-    assert skeleton.nodes[0] == sk.Input(sk.gaussian(1.0), 0)
-    model = make_pipeline(
-        sk.TableToBases(categorical=[1]),
-        rk.KernelRidgeRegressor(
-            rk.Compositional(skeleton), n_components=None, alpha=1e-2
-        ),
-    )
-    grid = {"tabletobases__scale": [0.1, 1.0, 10.0]}
-    search = GridSearchCV(model, grid, cv=3).fit(X, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert len(np.unique(scores.round(3))) == 3
-    halved = sk.TableToBases(categorical=[1], scale=0.5).fit_transform(X)
-    whole = sk.TableToBases(categorical=[1]).fit_transform(X)
-    np.testing.assert_allclose(halved, whole * [0.5, 1], rtol=1e-14)
-    inputs = [sk.Input(sk.gaussian(0.5), 0), sk.Input(sk.categorical(4), 1)]
-    of_old = sk.Skeleton([*inputs, "exponential"], [(0, 2), (1, 2)])
-    np.testing.assert_allclose(
-        skeleton.kernel(halved), of_old.kernel(whole), rtol=1e-13
-    )
 
 
 @pytest.mark.parametrize("numbers", ["gaussian", "circle"])

@@ -127,53 +127,6 @@ def test_outputs_of_opposite_sign_are_learned(D, opposite):
     np.testing.assert_allclose(mean, -np.sin(2 * grid[:, 0]), atol=0.4)
 
 
-def test_labels_change_loadings_by_a_factor_of_ten(opposite):
-    # As scales, which are their squares, by 100: Laplace's approximation fails beyond.
-    X, y = opposite
-    outputs = rk.Coregionalization([[1.0], [0.5]], [0.1, 0.1], columns=[1])
-    kernel = rk.Gaussian(1.0, columns=[0]) * outputs
-    model = rk.GaussianProcessClassifier(kernel, None).fit(X, y > 0)
-    assert np.abs(model.kernel_.k2.loadings).max() <= 10 + 1e-9
-
-
-def test_evidence_is_that_of_gpytorch(opposite):
-    gpytorch = pytest.importorskip("gpytorch")
-    torch = pytest.importorskip("torch")
-    X, y = opposite
-    loadings, variances = np.array([[0.8], [-0.6]]), np.array([0.2, 0.3])
-
-    class Outputs(gpytorch.models.ExactGP):
-        def __init__(self, x, t, y, likelihood):
-            super().__init__((x, t), y, likelihood)
-            self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.RBFKernel()
-            self.task_covar_module = gpytorch.kernels.IndexKernel(num_tasks=2, rank=1)
-
-        def forward(self, x, t):
-            covariance = self.covar_module(x).mul(self.task_covar_module(t))
-            return gpytorch.distributions.MultivariateNormal(
-                self.mean_module(x), covariance
-            )
-
-    x = torch.tensor(X[:, :1])
-    t = torch.tensor(X[:, 1:], dtype=torch.long)
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    model = Outputs(x, t, torch.tensor(y), likelihood).double()
-    model.covar_module.lengthscale = 0.7
-    likelihood.noise = 0.05
-    model.task_covar_module.covar_factor.data = torch.tensor(loadings)
-    model.task_covar_module.var = torch.tensor(variances)
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    model.train()
-    with gpytorch.settings.fast_computations(False, False, False):
-        expected = mll(model(x, t), torch.tensor(y), [x, t]).item() * len(y)
-    kernel = rk.Gaussian(0.7, columns=[0]) * rk.Coregionalization(
-        loadings, variances, columns=[1]
-    )
-    own = rk.GaussianProcessRegressor(kernel, 0.05, None, optimizer=None).fit(X, y)
-    assert own.log_marginal_likelihood_value_ == pytest.approx(expected, rel=1e-6)
-
-
 def test_files_tensors_and_names(rows, rng, tmp_path):
     y = rng.normal(size=30)
     model = rk.GaussianProcessRegressor(

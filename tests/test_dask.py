@@ -92,22 +92,6 @@ def assert_alike(distant, local, tolerance=1e-5):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_arrays(client, solver, weighted, table, weight):
-    X, y = table
-    model = regressor(SOLVERS[solver], fit_intercept=True)
-    weight = weight if weighted else None
-    local = clone(model).fit(X, y, sample_weight=weight)
-    chunks = None if weight is None else da.from_array(weight, chunks=60)
-    model.fit(
-        da.from_array(X, chunks=(60, -1)), da.from_array(y, chunks=(60, -1)), chunks
-    )
-    assert_alike(model, local)
-    assert model.n_features_in_ == WIDTH
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("solver", SOLVERS)
 def test_rows_that_workers_move_to_a_device(client, solver, table, weight):
     pytest.importorskip("torch")
     X, y = table
@@ -326,19 +310,3 @@ def test_a_worker_killed_while_it_sums(mortal, table):
     assert not thread.is_alive()
     assert not failed
     assert_alike(model, regressor().fit(X, y))
-
-
-@pytest.mark.nightly
-def test_learned_metrics_are_those_of_arrays(client):
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(600, 4))
-    y = np.sin(2 * X[:, 0]) + X[:, 3] ** 2
-    options = {"n_components": 40, "n_iterations": 1, "random_state": 0}
-    expected = rk.MetricLearner(**options).fit(X, y)
-    parts = [da.from_array(each, chunks=(150, *each.shape[1:])) for each in (X, y)]
-    metric = rk.MetricLearner(**options).fit(*parts)
-    A = expected.components_
-    np.testing.assert_allclose(metric.components_, A, atol=1e-6 * abs(A).max())
-    np.testing.assert_allclose(
-        metric.transform(parts[0]).compute(), X @ metric.components_.T, atol=1e-9
-    )

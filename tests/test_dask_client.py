@@ -1,7 +1,6 @@
 """What reaches the process that fits to a Dask collection, however large that is."""
 
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -102,27 +101,6 @@ def test_streams_bring_one_partition_at_a_time(name, received):
     few, many = (bytes_received(STREAMED[name], n, received) for n in (3, 9))
     assert many.max() <= few.max() + 1000 < 1.1 * PART
     assert len(many) >= 9
-
-
-@pytest.mark.slow
-def test_the_client_does_not_grow(monkeypatch):
-    """Beside its weights it holds sums and a sample, whatever there is."""
-    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
-    model = rk.KernelLogistic(
-        n_components=30, max_iter=1, memory_limit="1MB", random_state=0
-    )
-    peaks = []
-    with dask.config.set(scheduler="synchronous"):
-        clone(model).fit(*collection(2))
-        for n_parts in (12, 24):
-            X, y = collection(n_parts)
-            tracemalloc.start()
-            clone(model).fit(X, y)
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
-    # The workers are this process here, with the partitions that they look at.
-    assert peaks[1] - peaks[0] < 5 * PART, "12 partitions more"
 
 
 # The same models as of arrays.

@@ -24,14 +24,27 @@ BLOCKS = {
 }
 # Those of tensors are run by test_torch_documented.py.
 PAGES = [page for page, blocks in BLOCKS.items() if blocks and page != "docs/gpu.md"]
+# Of many fits.
+LONG = {
+    f"docs/{name}.md"
+    for name in (
+        *("gaussian_process_recipes", "gaussian_processes", "groups_and_time"),
+        *("optics", "skeletons", "tables"),
+    )
+}
 
 
 def test_there_are_pages_with_code():
     assert {"README.md", "docs/index.md", "docs/get_started.md"} <= set(PAGES)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.nightly] * (page in LONG))
+        for page in PAGES
+    ],
+)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     blocks = BLOCKS[page]
     if find_spec("torch") is None:

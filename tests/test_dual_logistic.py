@@ -30,7 +30,7 @@ def objective(gram, signs, strength):
     return value
 
 
-@pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("C", [0.1, 100.0])
 def test_the_minimum_is_that_of_the_dense_problem(C):
     X, signs = rows(300)
     kernel = Gaussian(1.0) + Linear(1.0, columns=[])

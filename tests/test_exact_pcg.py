@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.kernel_ridge import KernelRidge
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
@@ -110,13 +109,6 @@ def test_single_precision(name, fit_intercept, table, weight):
     assert_predict_alike(iterated, direct, X, 3e-4)
 
 
-def test_against_scikit_learn(table):
-    X, y = table
-    theirs = KernelRidge(alpha=0.5, kernel="rbf", gamma=1 / 8).fit(X, y)
-    ours = regressor(solver=PCG(**TIGHT)).fit(X, y)
-    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-7)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("tile", [2048, N, N - 1, 70, 64, 7])
 def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
@@ -212,30 +204,6 @@ def test_an_early_stop_by_the_user_adds_no_jitter(table):
     with pytest.warns(ConvergenceWarning, match="limit of iterations"):
         model.fit(X, y)
     assert model.solution_.jitter == 0
-
-
-def test_constant_rows_and_targets(table):
-    X, y = table
-    for rows, targets in ((np.ones((30, 2)), y[:30]), (X, np.zeros(N))):
-        for fit_intercept in (False, True):
-            parameters = {"fit_intercept": fit_intercept}
-            direct = regressor(**parameters).fit(rows, targets)
-            iterated = regressor(solver=PCG(tol=1e-10), **parameters)
-            iterated.fit(rows, targets)
-            np.testing.assert_allclose(
-                iterated.predict(rows), direct.predict(rows), atol=1e-7
-            )
-
-
-def test_few_rows():
-    for n in (1, 2, 3):
-        X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) + 1.0
-        for fit_intercept in (False, True):
-            direct = regressor(fit_intercept=fit_intercept).fit(X, y)
-            iterated = regressor(solver="pcg", fit_intercept=fit_intercept).fit(X, y)
-            np.testing.assert_allclose(
-                iterated.predict(X), direct.predict(X), atol=0.02 * n
-            )
 
 
 def test_stopping_by_validation_is_refused(table):

@@ -158,7 +158,7 @@ def test_narrow_map_is_part_of_a_wide_one(name, fourier, n_components):
     np.testing.assert_allclose(narrow, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "fourier"), [p for p in MAPS if light_tailed(p)])
 def test_mean_of_small_maps(name, fourier):
     """A gross check over seeds for every D; the two tests above have the power."""
@@ -166,16 +166,6 @@ def test_mean_of_small_maps(name, fourier):
     for n_components in SMALL:
         if n_components >= len(case.kernel.terms()):
             assert_small_maps(case, n_components, fourier, caught=0.7)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_components", SMALL)
-@pytest.mark.parametrize("name", ["gaussian", "sum"])
-def test_mean_of_small_maps_closely(name, n_components):
-    """One kernel for each way to lay out columns, with many seeds."""
-    case = KERNELS[name]
-    if n_components >= len(case.kernel.terms()):
-        assert_small_maps(case, n_components, "pair", caught=0.1)
 
 
 def assert_small_maps(case, n_components, fourier, caught):
@@ -242,17 +232,6 @@ def test_centered_is_unbiased(name):
         assert np.all(plain[n > 0] / closed[n > 0] > 2.4)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("n_components", SMALL)
-def test_centered_small_maps(n_components):
-    case = KERNELS["optical-1-bias"]
-    n_seeds = 600
-    values = grams(draw(case, n_components, centered=True), n_seeds)
-    error = Z * values.std(axis=0) / math.sqrt(n_seeds)
-    # One column leaves none for the draws, so it is a plain one.
-    assert_unbiased(case, values.mean(axis=0), error, caught=0.3)
-
-
 @pytest.mark.slow
 def test_centered_reaches_the_optical_terms_of_a_sum():
     case = KERNELS["sum-optical"]
@@ -264,41 +243,10 @@ def test_centered_reaches_the_optical_terms_of_a_sum():
 # -- the rate ----------------------------------------------------------------
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "fourier"),
-    [
-        ("gaussian", "pair"),
-        ("gaussian", "offset"),
-        ("laplacian", "pair"),
-        ("optical-1-bias", "pair"),
-        ("sum", "pair"),
-        ("gaussian*laplacian", "pair"),
-    ],
-)
-def test_error_falls_as_the_root_of_the_number_of_columns(name, fourier):
-    case = KERNELS[name]
-    # Even shares for both terms of the sum, whose weights are as 1 to 2.
-    widths = (6, 48, 384)
-    scaled = []
-    for n_components in widths:
-        values = grams(draw(case, n_components, fourier=fourier), 250)
-        closed = variance(case, n_components, fourier)
-        assert_variance(values, closed)
-        first = variance(case, widths[0], fourier)
-        np.testing.assert_allclose(
-            n_components * closed, widths[0] * first, rtol=1e-9, atol=1e-12
-        )
-        scaled.append(n_components * np.mean((values - exact(case)) ** 2))
-    # The slope of log error against log D, a mean over seeds and points.
-    rate = math.log(scaled[2] / scaled[0]) / 2 / math.log(widths[2] / widths[0]) - 0.5
-    assert -0.54 < rate < -0.46
-
-
 # -- draws that depend on each other -------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("projection", "name", "fourier"),
     [
@@ -320,7 +268,7 @@ def test_mean_of_dependent_draws(projection, name, fourier):
     assert_unbiased(case, values.mean(axis=0), error, caught=0.3, allowed=allowed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", SMALL)
 @pytest.mark.parametrize("projection", CORRELATED)
 @pytest.mark.parametrize("name", ["gaussian", "optical-1-bias"])
@@ -403,33 +351,3 @@ def test_mixing_factors_multiply_whole_rows():
     # ‖ω‖²/d follows F(d, 2ν), which it would not with a χ² an entry.
     squares = np.sum(rows**2, axis=1) / 8
     assert stats.kstest(squares, stats.f(8, 3).cdf).pvalue > KS_LEVEL
-
-
-@pytest.mark.nightly
-def test_unitary_blocks_lower_the_variance_of_optical_features():
-    """To what the moments of Haar-distributed matrices give, at c = 0 and c = 1.
-
-    Of blocks of d draws: d·Var is 3 and 20 for independent ones.
-    """
-    d, n_blocks = 8, 10_000
-    X = np.eye(d)[:2]
-    Z = rk.RandomFeatures(
-        rk.Optical(2), d * n_blocks, projection="orthogonal", random_state=0
-    ).fit_transform(X)
-    products = n_blocks * np.array([Z[0] * Z[1], Z[0] ** 2])
-    blocks = products.reshape(2, n_blocks, d).sum(axis=2)
-    exact, bound = np.array([1.0, 2.0]), z_bound(N_COMPARISONS)
-    # E|u₁₁|²|u₁₂|²|u₂₁|²|u₂₂|² and E|u₁₁|⁴|u₂₁|⁴, the norms being independent.
-    both = np.array(
-        [
-            (d + 1) * (d * d + d + 2) / ((d - 1) * (d + 2) * (d + 3)),
-            4 * d * (d + 1) / ((d + 2) * (d + 3)),
-        ]
-    )
-    variance = (np.array([3.0, 20.0]) + (d - 1) * (both - exact**2)) / d
-    z = (blocks.mean(axis=1) - exact) / np.sqrt(variance / n_blocks)
-    assert np.all(np.abs(z) < bound)
-    squares = (blocks - exact[:, None]) ** 2
-    spread = squares.std(axis=1) / np.sqrt(n_blocks)
-    assert np.all(np.abs(squares.mean(axis=1) - variance) < bound * spread)
-    assert np.all(bound * spread < 0.35 * variance)  # the power

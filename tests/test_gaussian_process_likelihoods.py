@@ -242,7 +242,7 @@ def classes(rng):
 def softmax(D, kernel=None, **options):
     kernel = 2.0 * rk.Gaussian([1.0, 2.0]) if kernel is None else kernel
     return rk.GaussianProcessClassifier(
-        *(kernel, D), multi_class="softmax", optimizer=None, random_state=0, **options
+        kernel, D, optimizer=None, random_state=0, **options
     )
 
 
@@ -305,21 +305,12 @@ def test_gradients_of_the_softmax(weighted, D, classes, rng):
     np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-5 * size)
 
 
-def test_the_softmax_of_two_classes_is_the_logistic_function(classes):
-    X, y = classes
-    both = softmax(30).fit(X, y > 0)
-    plain = rk.GaussianProcessClassifier(
-        2.0 * rk.Gaussian([1.0, 2.0]), 30, optimizer=None, random_state=0
-    ).fit(X, y > 0)
-    np.testing.assert_array_equal(both.predict_proba(X), plain.predict_proba(X))
-
-
 def test_the_softmax_is_learned(rng):
     X = rng.uniform(-3, 3, (600, 2))
     f = 3 * np.column_stack([np.sin(2 * X[:, 0]), np.cos(2 * X[:, 0]), np.zeros(600)])
     y = (f + rng.gumbel(size=f.shape)).argmax(axis=1)
     model = rk.GaussianProcessClassifier(
-        1.0 * rk.Gaussian([3.0, 3.0]), 60, multi_class="softmax", random_state=0
+        1.0 * rk.Gaussian([3.0, 3.0]), 60, random_state=0
     ).fit(X[:250], y[:250])
     lengths = model.kernel_.kernel.lengthscale
     assert lengths[0] < 2 < 0.5 * lengths[1]

@@ -134,7 +134,7 @@ def test_its_density_is_higher_than_on_few_features():
     assert losses[0] < losses[1] - 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_irrelevant_column_hardly_matters():
     """Rows are near by learned lengthscales."""
     rng = np.random.default_rng(0)

@@ -52,19 +52,6 @@ def test_fixed_and_bounded_as_in_scikit_learn(data):
     assert model.noise_ == pytest.approx(0.1, rel=1e-12)
 
 
-@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
-def test_sparse_rows_condition_as_dense_ones(D, data):
-    X, y = data
-    process = rk.GaussianProcessRegressor(
-        rk.Gaussian(1.0), n_components=D, optimizer=None, random_state=0
-    )
-    expected = process.fit(X, y).predict(X, return_std=True)
-    rows = scipy.sparse.csr_array(X)
-    found = process.fit(rows[:50], y[:50]).condition_on(rows[50:], y[50:])
-    for one, other in zip(found.predict(rows, return_std=True), expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-8)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
 def test_priors_move_the_end_to_the_posterior_mode(D, data):
@@ -132,16 +119,6 @@ def test_names_of_fewer_entries_prevail(order, data):
     lengthscale = model.kernel_.kernel.lengthscale
     assert lengthscale[0] == pytest.approx(0.55, rel=1e-3)
     np.testing.assert_allclose(lengthscale[1:], 1.0)
-
-
-def test_labels_have_bounds(data):
-    X, y = data
-    kernel = 2.0 * rk.Gaussian(1.0)
-    model = rk.GaussianProcessClassifier(
-        kernel, 40, bounds={"scale": "fixed"}, random_state=0
-    ).fit(X, y > 0)
-    assert model.kernel_.scale == pytest.approx(2.0, rel=1e-12)
-    assert model.kernel_.kernel.lengthscale != 1.0
 
 
 # -- more rows --------------------------------------------------------------------
@@ -232,12 +209,6 @@ def test_exact_paths_meet_targets_without_noise(data):
     expected = np.column_stack([y[:30], -y[:30]])[:, :, None]
     # Six deviations of the noise.
     np.testing.assert_allclose(values, expected + 0 * values, atol=6e-3)
-
-
-def test_samples_on_features_are_paths(data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(X, y)
-    np.testing.assert_array_equal(model.sample_y(X, 3), model.sample_paths(3)(X))
 
 
 @pytest.mark.parametrize("kernel", [rk.Linear(), rk.Linear() + rk.Gaussian(0.8)])
@@ -427,14 +398,6 @@ def test_callbacks_hear_of_learning_and_stop_it(cls, data):
     assert not np.array_equal(*ends)
 
 
-def test_a_warning_names_the_call_of_fit(data):
-    with pytest.warns(ConvergenceWarning, match="noise") as caught:
-        rk.GaussianProcessRegressor(n_components=20, random_state=0).fit(
-            data[0], np.full(80, 2.0)
-        )
-    assert all(warning.filename == __file__ for warning in caught)
-
-
 # -- what kernels do --------------------------------------------------------------
 
 
@@ -602,7 +565,3 @@ def test_parameters_set_after_a_fit_change_no_prediction(rng):
     after = model.predict(X, return_std=True), model.sample_y(X)
     np.testing.assert_array_equal(after[0], before[0])
     np.testing.assert_array_equal(after[1], before[1])
-    classes = rk.GaussianProcessClassifier(**options).fit(X, rng.integers(3, size=60))
-    before = classes.predict_proba(X)
-    classes.set_params(multi_class="softmax")
-    np.testing.assert_array_equal(classes.predict_proba(X), before)

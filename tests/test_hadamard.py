@@ -8,7 +8,6 @@ import scipy.linalg
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import binom, gamma
 
 from oracles.hadamard_matrices import block_matrix, projection_matrix
 from randkern.backend import hadamard
@@ -320,48 +319,6 @@ def test_real_rows_are_gaussian_on_sparse_and_flat_inputs(p, n_blocks, rng):
         assert abs(z_score(np.cos(distance * row), 0.325, n_blocks)) < 4
         assert abs(z_score(row**2, 1.0, n_blocks)) < 4
         assert abs(z_score(row**4, 3.0, n_blocks)) < 4
-
-
-def optical_kernel(degree, cosine):
-    """Γ(1+m/2)² Σ C(m/2, j)² cos^{2j}, of unit vectors."""
-    j = np.arange(400)
-    terms = binom(degree / 2, j) ** 2 * cosine ** (2 * j)
-    return gamma(1 + degree / 2) ** 2 * terms.sum()
-
-
-@pytest.mark.parametrize("p, n_blocks", [(64, 3000), (256, 750)])
-def test_unitary_rows_give_the_optical_kernel(p, n_blocks, rng):
-    """Detects 4 × 0.3 % of K for m = 1 and 2, and a correlation of real and imag."""
-    m = p * n_blocks
-    norms = np.sqrt(rng.gamma(p, size=m))
-    inputs = unit_inputs(p)
-    X = np.array(list(inputs.values()))
-    real, imag = np.empty((2, len(X), m))
-    write(
-        "project_complex",
-        X,
-        key=KEY,
-        norms=norms,
-        row_start=0,
-        row_stop=m,
-        out_real=real,
-        out_imag=imag,
-    )
-    size = dict(zip(inputs, np.hypot(real, imag), strict=True))
-    for x, y in zip(real, imag, strict=True):
-        assert abs(z_score(x * y, 0.0, n_blocks)) < 4.5
-        assert abs(z_score(x**2, 0.5, n_blocks)) < 4.5
-        assert abs(z_score((x**2 - 0.5) * (y**2 - 0.5), 0.0, n_blocks)) < 4.5
-    couples = [(name, name) for name in inputs]
-    couples += [("one-hot", "other one-hot"), ("one-hot", "two-hot")]
-    couples += [("ones", "binary"), ("one-hot", "ones"), ("dense", "binary")]
-    for a, b in couples:
-        cosine = abs(inputs[a] @ inputs[b])
-        for degree in (1, 2, 3, 4):
-            estimate = size[a] ** degree * size[b] ** degree
-            exact = optical_kernel(degree, min(1.0, cosine))
-            # About 60 comparisons at each p.
-            assert abs(z_score(estimate, exact, n_blocks)) < 4.5, (a, b, degree)
 
 
 def test_blocks_keep_norms_and_are_independent(rng):

@@ -117,17 +117,6 @@ def test_a_process_keeps_what_a_kernel_cannot_learn(sinc, rng):
     assert learned.scale != 0.5
 
 
-def test_a_kernel_is_that_of_every_model(sinc, rng):
-    X = rng.normal(size=(200, 2))
-    y = np.sin(X[:, 0])
-    kernel = Sinc("scale") + 0.1 * rk.Linear()
-    for model in (
-        rk.KernelRidgeRegressor(kernel, 1e-3, n_components=300, random_state=0),
-        rk.KernelRidgeRegressor(kernel, 1e-3, n_components=None),
-    ):
-        assert model.fit(X, y).score(X, y) > 0.95
-
-
 # -- a projection ------------------------------------------------------------------
 
 
@@ -338,15 +327,6 @@ def test_a_source_is_read_in_order(monkeypatch, tmp_path):
         lambda X, y: database_of(tmp_path / "points.db", X, y, 3),
     )
     test_blocks.test_every_pass_yields_the_same_rows("database")
-
-
-def test_a_source_knows_its_size_and_columns(tmp_path, rng):
-    X = rng.normal(size=(10, 2))
-    rows = database_of(tmp_path / "points.db", X, X[:, 0], 4)
-    assert (rows.n_rows, rows.n_blocks) == (10, 3)
-    assert repr(rows) == "RowBlocks(10 rows in 3 blocks)"
-    model = rk.KernelRidgeRegressor(rk.Gaussian(), 1e-2, n_components=20).fit(rows)
-    assert model.feature_names_in_.tolist() == ["a", "b"]
 
 
 def test_a_source_is_pickled_and_read_again(tmp_path, rng):

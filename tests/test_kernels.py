@@ -1,7 +1,5 @@
 """Exact kernel values: against other libraries, closed forms, and at the extremes."""
 
-import copy
-import pickle
 import tracemalloc
 
 import mpmath
@@ -221,18 +219,6 @@ def test_float32_is_kept_and_computed_in_float64(kernel):
     assert kernel((POINTS * 10).astype(int)).dtype == np.float64
 
 
-@EVERY_KERNEL
-def test_copies_are_equal(kernel):
-    gram = kernel(POINTS)
-    names = {name: getattr(rk, name) for name in rk.__all__}
-    copies = [clone(kernel), copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))]
-    if "<function" not in repr(kernel):
-        copies.append(eval(repr(kernel), names | {"array": np.array, "inf": np.inf}))
-    for copied in copies:
-        np.testing.assert_array_equal(copied(POINTS), gram)
-        assert copied != kernel
-
-
 @pytest.mark.slow
 def test_tiles_join_seamlessly():
     """More rows than one tile, as matrix and as blocks of it."""
@@ -275,14 +261,6 @@ def test_operators():
 def test_operators_refuse_the_rest(expression):
     with pytest.raises(TypeError):
         expression(rk.Gaussian())
-
-
-def test_nested_parameters():
-    kernel = 2.0 * (rk.Gaussian() + rk.Optical())
-    kernel.set_params(kernel__k1__lengthscale=3.0, kernel__k2__degree=1, scale=0.5)
-    expected = 0.5 * (rk.Gaussian(3.0)(X) + rk.Optical(1)(X))
-    np.testing.assert_allclose(kernel(X), expected, rtol=1e-14)
-    assert kernel.get_params()["kernel__k2__degree"] == 1
 
 
 def test_arguments_are_not_changed():

@@ -96,15 +96,6 @@ def test_rows_of_few_values_are_divided(columns, n_values):
     assert np.unique(np.concatenate(cells)).tolist() == list(range(3000))
 
 
-def test_weights_of_all_cells_are_those_of_single_ones():
-    tree, _ = CellTree.grow(X, 300)
-    expected = weights_of(tree, X_NEW)
-    found = dict(tree.weights(X_NEW))
-    assert sorted(found) == list(range(tree.n_cells))
-    for cell, weight in found.items():
-        np.testing.assert_allclose(weight[:, 0], expected[:, cell], atol=1e-15)
-
-
 # -- regression ------------------------------------------------------------------------
 
 
@@ -349,7 +340,8 @@ def test_weights_are_repetitions(model, kind):
     rng = np.random.default_rng(0)
     rows, new = np.round(4 * X[:300]) / 4, np.round(4 * X_NEW) / 4
     y = LABELS[:300] if is_classifier(model) else Y[:300]
-    counts = rng.integers(0, 4, 300)
+    # Rows that are far out count more: scales of columns depend on weights, too.
+    counts = rng.integers(0, 4, 300) * np.where(abs(rows[:, 0]) > 1, 3, 1)
     repeated = rng.permutation(np.repeat(np.arange(300), counts))
     method = "predict_proba" if is_classifier(model) else "predict"
     weighted = clone(model).fit(kind(rows), y, counts)
@@ -435,20 +427,6 @@ def test_classifiers_without_probabilities_vote():
 
 
 # -- files and other formats -----------------------------------------------------------
-
-
-def test_saved_models_predict_the_same(tmp_path):
-    labels = np.where(X[:, 0] > 0, 7, 3)
-    for model, y, method in (
-        (local(), Y, "predict"),
-        (rk.LocalClassifier(LOGISTIC, 200), labels, "predict_proba"),
-    ):
-        model.fit(X, y)
-        rk.save(model, tmp_path / "model.skops")
-        loaded = rk.load(tmp_path / "model.skops")
-        np.testing.assert_array_equal(
-            getattr(loaded, method)(X_NEW), getattr(model, method)(X_NEW)
-        )
 
 
 @pytest.mark.slow

@@ -219,33 +219,3 @@ def test_an_enormous_penalty_is_met_or_warned_of(C, rng):
     other = KernelLogistic(kernel=model.kernel_, n_components=10, random_state=0)
     expected = other.set_params(C=1e10).fit(X, y).coef_
     np.testing.assert_allclose(model.coef_, expected, rtol=1e-4)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_second_derivatives_save_iterations(classes, dtype):
-    """Weights of rows count in them, and memory that they lack is not taken.
-
-    In total: how far single fits are from the minimum where they take them follows from
-    rounding errors, and so from the processor.
-    """
-    n_iter = np.zeros(2, int)
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(600, 3)).astype(dtype)
-        C = 1e4 if classes == 2 else 100.0
-        y = X[:, 0] + 0.5 * rng.normal(size=600)
-        y = np.digitize(y, [0.0, 0.8][: classes - 1])
-        weight = rng.uniform(0.1, 10, 600)
-        model = KernelLogistic(
-            rk.Gaussian(1.0), C, 200, tol=1e-4, max_iter=20_000, random_state=0
-        )
-        found = []
-        # Two matrices of 200 columns alone take 640 kB.
-        for at, limit in enumerate(("1GB", "1MB")):
-            model.set_params(memory_limit=limit).fit(X, y, sample_weight=weight)
-            n_iter[at] += model.n_iter_
-            found.append(model.predict_proba(X))
-        np.testing.assert_allclose(*found, atol=0.01)
-    assert n_iter[0] < n_iter[1] / 2

@@ -76,7 +76,6 @@ KINDS = {
 }
 
 
-OF_OTHER_TESTS = {"float32", "polars"}
 MUST_BE_TAKEN = ("array", "float32", "pandas", "polars")
 
 
@@ -171,11 +170,8 @@ def _check(case: Case, size: str, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "kind"),
-    # That dtypes and libraries of dataframes make no difference has tests of its own.
-    [
-        ("tiny", "array"),
-        *(("small", kind) for kind in KINDS if kind not in OF_OTHER_TESTS),
-    ],
+    # That other containers make no difference has tests of its own.
+    [("tiny", "array"), ("small", "sparse"), ("small", "blocks")],
 )
 @pytest.mark.parametrize("case", CASES)
 def test_few_rows(case, size, kind):

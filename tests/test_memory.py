@@ -312,15 +312,12 @@ FITS = {
 }
 
 
-OFTEN = ("primal", "pcg", "svc")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(peak_memory_method() != "VmHWM", reason="no exact peak to read")
 @pytest.mark.parametrize(
     "fit",
     [
-        pytest.param(fit, id=name, marks=[pytest.mark.nightly] * (name not in OFTEN))
+        pytest.param(fit, id=name, marks=[pytest.mark.nightly] * (name != "pcg"))
         for name, fit in FITS.items()
     ],
 )

@@ -178,7 +178,7 @@ def test_heavy_tailed_losses_do_not_hide_a_signal():
     assert metric.feature_importances_.argmax() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_skewed_noise_is_not_signal():
     for seed in range(8):
         rng = np.random.default_rng(seed)

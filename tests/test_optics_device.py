@@ -7,13 +7,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy import stats
 from sklearn.base import clone
 
 from randkern.backend.camera import expose
-from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.counter import random_matrix
-from randkern.optics import MirrorLayout, OpticalDevice, SimulatedOPU, _scattering
+from randkern.optics import MirrorLayout, OpticalDevice, SimulatedOPU
 
 N, WIDTH, D = 40, 150, 3000
 PROJECTIONS = ["structured", "streamed", "dense", "orthogonal"]
@@ -155,22 +153,6 @@ def test_reads_differ_by_noise_only(X):
     assert np.array_equal(quiet.transform(X), quiet.transform(X))
 
 
-def test_structured_counts_do_not_depend_on_blocks(X, monkeypatch, two_threads):
-    whole = on_one_thread(SimulatedOPU(D, random_state=1).transform, X)
-    with two_threads() as work:
-        assert np.array_equal(SimulatedOPU(D, random_state=1).transform(X), whole)
-    assert work.tasks == {"hadamard", "camera"}
-    parts = SimulatedOPU(D, random_state=1).calibrate(X)
-    found = [parts.transform(X[a:b]) for a, b in ((0, 1), (1, 18), (18, N))]
-    assert np.array_equal(np.vstack(found), whole)
-    monkeypatch.setattr(_scattering, "_TILE_COLUMNS", 256)
-    monkeypatch.setattr(_scattering, "_TILE_ENTRIES", 1)
-    monkeypatch.setattr(_scattering, "_STRUCTURED_ROWS", 7)
-    tiled = SimulatedOPU(D, random_state=1)
-    assert tiled._medium._tile_shape(*X.shape) == (7, 256)
-    assert np.array_equal(tiled.transform(X), whole)
-
-
 def test_dense_and_streamed_are_one_matrix(X):
     dense, streamed = (
         SimulatedOPU(50, projection=name, random_state=1).calibrate(X)
@@ -242,12 +224,6 @@ def test_rows_without_light(X):
     assert counts.mean() < 0.02
     assert not SimulatedOPU(D, read_noise=0).transform(dark).any()
     assert np.isfinite(SimulatedOPU(D).linear_transform(dark)).all()
-
-
-def test_one_bit_one_output():
-    device = SimulatedOPU(1, random_state=0)
-    assert device.transform([[1], [0]]).shape == (2, 1)
-    assert device.layout.mirrors_per_bit == 912 * 1140
 
 
 # -- input ------------------------------------------------------------------
@@ -360,10 +336,3 @@ def test_compiled_camera_against_numpy(rng, shape):
     assert (difference > 0).mean() < 1e-3
     assert not out[:, :2].any()
     assert not out[:, -3:].any()
-
-
-def test_intensities_are_exponential(X):
-    device = ideal(projection="auto")
-    light = device.transform(X[:1]).ravel() / device.gain / X[0].sum()
-    found = stats.kstest(light, "expon")
-    assert found.pvalue > 1e-6

@@ -176,27 +176,6 @@ def test_figures_for_dark_pages():
     assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])
 
 
-def test_thumbnails_of_three_panels_show_one(tmp_path):
-    pytest.importorskip("sphinx_gallery")
-    from matplotlib.figure import Figure
-    from matplotlib.pyplot import imread
-
-    figures = script("figures")
-    for n, width in ((2, 0), (3, 300)):
-        figure = Figure(figsize=(9, 3), dpi=100)
-        figure.subplots(1, n)
-        path = tmp_path / f"{n}.png"
-        figures.save(figure, path)
-        assert imread(path).shape[1] == 900
-        one = figures.alone(path)
-        assert one.is_file() == figures.dark(one).is_file() == bool(width)
-        assert not width or 0.5 * width < imread(one).shape[1] < 1.1 * width
-    figure = Figure(figsize=(9, 6), dpi=100)
-    figure.subplots(2, 3).flat[-1].set_visible(False)
-    figures.save(figure, tmp_path / "five.png")
-    assert figures.alone(tmp_path / "five.png").is_file()
-
-
 def test_drawings_are_those_of_their_script():
     for name, text in drawings.drawings().items():
         assert (drawings.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == text

@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 
 import randkern as rk
 from randkern._random import Stream
@@ -220,11 +219,3 @@ def test_arguments_are_checked(rng, solver):
     model = rk.KernelRidgeRegressor(n_components=5, solver=solver)
     with pytest.raises(ValueError, match=r"parameter of PCG must be"):
         model.fit(X, X[:, 0])
-
-
-def test_arguments_can_be_searched(rng):
-    X = rng.normal(size=(60, 2))
-    model = rk.KernelRidgeRegressor(n_components=8, solver=PCG(), random_state=0)
-    search = GridSearchCV(model, {"solver__tol": [1e-2, 1e-8]}, cv=2).fit(X, X[:, 0])
-    assert search.best_estimator_.solver.tol in (1e-2, 1e-8)
-    assert model.get_params()["solver__max_iter"] == 200

@@ -3,9 +3,7 @@
 import importlib
 import io
 import json
-import os
 import pickle
-import stat
 import sys
 import warnings
 import zipfile
@@ -177,13 +175,6 @@ def test_dataframes_with_categories(library, path, data):
         assert list(again.feature_names_in_) == ["a", "word", "b"]
         with pytest.raises(ValueError, match="expected a dataframe"):
             again.predict(X[:, :3])
-
-
-def test_random_state_objects(path, data):
-    X, Y = data
-    for state in (np.random.default_rng(1), np.random.RandomState(1)):
-        model = rk.RandomFeatures(n_components=10, random_state=state).fit(X)
-        assert_same(model, round_trip(model, path), X)
 
 
 def test_unfitted(path, data):
@@ -592,29 +583,6 @@ def test_without_skops_the_error_names_the_extra(monkeypatch, path):
 
 
 # -- writing -------------------------------------------------------------------
-
-
-def test_files_are_replaced_and_have_the_usual_mode(path):
-    usual = path.with_name("usual")
-    usual.touch()
-    for value in (3.0, 4.0):
-        rk.save(rk.Gaussian(value), str(path))
-        assert rk.load(str(path)).lengthscale == value
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(usual.stat().st_mode)
-
-
-def test_links_stay(path):
-    link = path.with_name("latest")
-    os.symlink(path.name, link)
-    rk.save(rk.Gaussian(3.0), link)
-    assert link.is_symlink() and rk.load(path).lengthscale == 3.0
-
-
-def test_paths_that_are_not_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="folder .*none does not exist"):
-        rk.save(rk.Gaussian(), tmp_path / "none" / "model.skops")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
-        rk.save(rk.Gaussian(), tmp_path)
 
 
 def test_atomic_write_can_be_interrupted(path):

@@ -46,19 +46,6 @@ def test_points_are_means_and_bars_standard_errors():
     assert bars.get_segments()[0][:, 1] == pytest.approx([0.2 - error, 0.2 + error])
 
 
-def test_only_the_last_of_many_curves_points_have_bars():
-    for kernels in (KERNELS[:3], KERNELS[:4]):
-        axes = plot_compare(synthetic_records(kernels)).axes[0]
-        for container in axes.containers:
-            _, _, (bars,) = container.lines
-            lengths = [
-                np.ptp(segment[:, 1]) for segment in bars.get_segments() if len(segment)
-            ]
-            assert sum(length > 0 for length in lengths) == (
-                len(SIZES) if len(kernels) == 3 else 1
-            )
-
-
 def test_numbers_along_axes_have_separated_thousands():
     from matplotlib.figure import Figure
 
@@ -87,29 +74,6 @@ def test_exact_kernels_are_level_lines_in_the_style_of_their_curve():
         assert line.get_color() == curve.get_color()
         assert line.get_linestyle() == curve.get_linestyle()
         assert line.get_marker() == "None"
-
-
-def test_kernels_differ_without_colour():
-    axes = plot_compare(synthetic_records(KERNELS)).axes[0]
-    curves = [container.lines[0] for container in axes.containers]
-    assert len({curve.get_marker() for curve in curves}) == len(KERNELS)
-    patterns = {str(curve._dash_pattern) for curve in curves}
-    assert len(patterns) == len(KERNELS)
-
-
-def test_landmarks_have_the_colour_of_their_kernel_and_hollow_points():
-    records = synthetic_records(["gaussian", "laplacian"])
-    records += [
-        record | {"kernel": f"{record['kernel']}, landmarks"}
-        for record in records
-        if record["n_components"]
-    ]
-    axes = plot_compare(records).axes[0]
-    curves = [container.lines[0] for container in axes.containers]
-    assert axes.get_yscale() == "log"
-    for curve, landmarks in zip(curves[:2], curves[2:], strict=True):
-        assert curve.get_color() == landmarks.get_color()
-        assert landmarks.get_markerfacecolor() == "none"
 
 
 def test_axes_say_what_they_show():

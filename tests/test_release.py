@@ -77,7 +77,7 @@ def test_the_stub_names_what_is_public():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_type_checker_takes_a_users_file(tmp_path):
     pytest.importorskip("mypy")
     assert (ROOT / "src" / "randkern" / "py.typed").is_file()

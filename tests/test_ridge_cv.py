@@ -435,14 +435,6 @@ def test_equal_scores_keep_the_first_penalty(data):
     assert list(model.cv_results_["rank_test_score"]) == [1, 1, 1]
 
 
-def test_one_penalty_may_be_a_number(data):
-    X, Y, _, _ = data
-    for alphas in (0.5, [0.5], np.float32(0.5)):
-        model = rk.KernelRidgeRegressorCV(KERNEL, alphas, 11).fit(X, Y)
-        assert model.alpha_ == 0.5
-        assert model.cv_results_["mean_test_score"].shape == (1,)
-
-
 # -- what is computed, and what memory it takes -----------------------------------
 
 
@@ -535,14 +527,6 @@ def test_bad_arguments(data):
         rk.KernelRidgeRegressorCV(rk.Linear(), n_components=3).fit(
             np.full((N, 3), 5e18, dtype=np.float32), Y
         )
-
-
-def test_rows_cannot_be_added():
-    """Models that choose their penalty inherit no method that they do not have."""
-    for chooses, fixed in MODELS.values():
-        for name in ("partial_fit", "solve", "warm_start", "solver"):
-            assert not hasattr(chooses(), name)
-        assert not issubclass(chooses, fixed)
 
 
 def test_blocks_of_rows_are_refused(data):

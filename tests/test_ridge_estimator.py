@@ -26,15 +26,6 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
 # -- composition ------------------------------------------------------------------
 
 
-def test_nested_parameters():
-    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0) * rk.Optical() + rk.Laplacian())
-    model.set_params(kernel__k1__k1__lengthscale=7.0, kernel__k1__k2__degree=3)
-    assert model.kernel.k1.k1.lengthscale == 7.0
-    assert model.kernel.k1.k2.degree == 3
-    with pytest.raises(ValueError, match="Invalid parameter"):
-        model.set_params(kernel__sigma=1.0)
-
-
 @pytest.mark.slow
 def test_grid_search_over_the_kernel():
     X, y = load_breast_cancer(return_X_y=True)

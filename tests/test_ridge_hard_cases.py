@@ -170,7 +170,7 @@ def test_least_squares_on_dependent_columns(rng, fit_intercept):
 @pytest.mark.slow
 @SYSTEMS
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["origin", "intercept"])
-@pytest.mark.parametrize("alpha", [0.0, 1e-15, 1e-12, 1e-9, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 1e-12, 1.0])
 @pytest.mark.parametrize(
     "kernel", [None, rk.Gaussian(2.0), rk.Laplacian("median")], ids=str
 )

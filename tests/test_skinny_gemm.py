@@ -324,7 +324,7 @@ def product(seed):
     return np.abs(skinny_gemm.multiply(Z, V) - Z @ V.T).max()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_products_work_in_processes_of_joblib():
     errors = joblib.Parallel(n_jobs=2)(joblib.delayed(product)(i) for i in range(4))
     assert max(errors) < 1e-10

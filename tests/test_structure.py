@@ -8,6 +8,7 @@ import ast
 import graphlib
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,13 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported_modules(path: Path) -> list[tuple[int, str]]:
     """(line, absolute dotted name) of every import, in functions and by name too."""
+    return list(_imported_modules(path))
+
+
+def _imported_modules(path: Path) -> Iterator[tuple[int, str]]:
     package = path.relative_to(PACKAGE.parent).parts[:-1]
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):

@@ -11,7 +11,6 @@ from _tensors import (
     dispatch,
     each_device,
     each_dtype,
-    no_host_copies,
     tensor,
     torch,
 )
@@ -211,62 +210,6 @@ def test_pixels(device, rng):
 
 
 # -- the device path --------------------------------------------------------------
-
-
-@each_role
-@pytest.mark.parametrize("weighted", [True, False])
-def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
-    skeleton, X = mixed(ROLES[role], ("relu", "step"))
-    kernel = rk.Compositional(skeleton)
-    kernel = kernel + rk.Gaussian() if weighted else kernel * rk.Gaussian()
-    features = rk.RandomFeatures(kernel, 40, random_state=0)
-    settings = tensor(X)
-    created = {name: getattr(torch, name) for name in ("as_tensor", "tensor")}
-    with dispatch(), no_host_copies(monkeypatch) as copied:
-        expected = features.fit(settings).transform(settings), kernel(settings)
-
-        def moved(function):
-            def checked(values, *args, **kwargs):
-                assert isinstance(values, torch.Tensor), "an array was copied"
-                return function(values, *args, **kwargs)
-
-            return checked
-
-        with monkeypatch.context() as patch:
-            for name, function in created.items():
-                patch.setattr(torch, name, moved(function))
-            patch.setattr(torch, "from_numpy", moved(torch.from_numpy))
-            again = evaluate(features.plan_, settings), kernel._gram(settings, None)
-    for one, other in zip(again, expected, strict=True):
-        assert torch.equal(one, other)
-    assert copied == []
-
-
-@pytest.mark.nightly
-@each_role
-@pytest.mark.parametrize("fourier", ["pair", "offset"])
-def test_no_step_leaves_the_device(role, fourier, monkeypatch):
-    """Tensors without values: a step that reads them, or leaves the device, fails."""
-
-    def sparse_product(matrix, dense):
-        assert matrix.device == dense.device and matrix.shape[1] == len(dense)
-        return dense.new_empty(matrix.shape[0], dense.shape[1])
-
-    skeleton, X = mixed(ROLES[role], ("relu", "erf"))
-    leaf = rk.Compositional(skeleton)
-    settings = torch.empty(X.shape, device="meta")
-    plans = [
-        rk.RandomFeatures(kernel, 40, fourier=fourier, random_state=0).fit(X).plan_
-        for kernel in (leaf, leaf * rk.Gaussian())
-    ]
-    monkeypatch.setattr(torch.sparse, "mm", sparse_product)  # has no such tensors
-    monkeypatch.setattr(type(skeleton.recursion), "check", lambda self, X: None)
-    for plan in plans:
-        Z = evaluate(plan, settings)
-        assert (Z.device.type, Z.shape) == ("meta", (len(X), 40))
-    assert leaf._gram(settings, None).device.type == "meta"
-    assert leaf._diag(settings).device.type == "meta"
-    assert leaf._moments(settings, settings)[1].device.type == "meta"
 
 
 # -- layers -----------------------------------------------------------------------

@@ -4,10 +4,9 @@ import copy
 
 import numpy as np
 import pytest
-import scipy.optimize
 
 import randkern as rk
-from _tensors import DEVICES, dispatch, host, no_host_copies, tensor, torch
+from _tensors import DEVICES, dispatch, host, tensor, torch
 
 pytestmark = pytest.mark.slow
 
@@ -37,18 +36,6 @@ def data(rng):
     Y = np.column_stack([np.sin(X[:, 1]), X[:, 2] ** 2])
     Y += 0.1 * rng.normal(size=Y.shape)
     return X, Y, rng.integers(0, 4, 70).astype(float), new
-
-
-@pytest.fixture
-def two_steps(monkeypatch):
-    """End learning after two steps: every step copies what the first does."""
-    minimize = scipy.optimize.minimize
-
-    def briefly(*arguments, options=None, **keywords):
-        options = (options or {}) | {"maxiter": 2}
-        return minimize(*arguments, options=options, **keywords)
-
-    monkeypatch.setattr(scipy.optimize, "minimize", briefly)
 
 
 def assert_close(got, expected, **tolerance):
@@ -135,29 +122,6 @@ def test_samples_of_functions(D, data):
         assert_close(got, expected, atol=1e-9)
 
 
-@pytest.mark.nightly
-@each_size
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_what_regression_copies_to_the_host(D, data, two_steps, monkeypatch):
-    X, Y, weight, new = (tensor(array) for array in data)
-    model = rk.GaussianProcessRegressor(
-        1.5 * rk.Gaussian([1.0, 2.0, 3.0]), 0.05, D, normalize_y=True, random_state=0
-    )
-    # Gradients, means, deviations and correlations by column; sums of the two targets;
-    # eigenvalues, as many as there are rows or features.
-    by_column = {"add_slopes", "column_slopes", "_are_centred", "evident_columns"}
-    with dispatch(), no_host_copies(monkeypatch, most=len(X)) as copied:
-        model.fit(X, Y, weight)
-        model.log_marginal_likelihood(eval_gradient=True)
-        assert set(copied) <= {"_of_block", "of", "_coordinates", *by_column}
-        copied.clear()
-        model.predict(new)
-        model.predict(new, return_std=True)
-        model.predict(new, return_cov=True)
-        model.sample_y(new)
-        assert copied == []
-
-
 @pytest.mark.parametrize("D", [150, None], ids=["features", "exact"])
 def test_conditioning_is_that_of_arrays(D, rng):
     X = rng.normal(size=(300, 3))
@@ -194,24 +158,6 @@ def test_classification_learns_the_same(D, data):
         expected.log_marginal_likelihood_value_, abs=1e-4
     )
     assert_close(got, expected.predict_proba(new), atol=1e-3)
-
-
-@pytest.mark.nightly
-@each_size
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_what_classification_copies_to_the_host(D, data, two_steps, monkeypatch):
-    X, Y, weight, new = (tensor(array) for array in data)
-    labels = (Y[:, 0] > 0).to(torch.int64)
-    model = rk.GaussianProcessClassifier(
-        1.5 * rk.Gaussian([1.0, 2.0, 3.0]), D, random_state=0
-    )
-    with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
-        model.fit(X, labels, weight)
-        assert set(copied) <= {"add_slopes", "column_slopes", "evident_columns"}
-        copied.clear()
-        model.predict(new)
-        model.predict_proba(new)
-        assert copied == []
 
 
 # -- the boundary -----------------------------------------------------------------

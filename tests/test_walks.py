@@ -72,12 +72,14 @@ def test_walks_are_the_calls(number, rng):
 
 
 def sizes() -> None:
-    """Print how many files and functions each walk enters."""
-    for name, fit in zip(
-        ("transform", "cholesky", "pcg", "process", "margins"),
-        fits(np.random.default_rng(0)),
-        strict=True,
-    ):
+    """Print how many files and functions each walk, and a fit of a table, enters."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    number = rk.TabularRegressor(2, random_state=0)
+    label = rk.TabularClassifier(2, random_state=0)
+    tables = [lambda: number.fit(X, X[:, 0]), lambda: label.fit(X, X[:, 0] > 0)]
+    names = ("transform", "cholesky", "pcg", "process", "margins", "numbers", "labels")
+    for name, fit in zip(names, fits(rng) + tables, strict=True):
         fit()
         calls = calls_of(fit)
         files = {file for file, _ in calls}

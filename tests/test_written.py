@@ -361,7 +361,7 @@ def test_predictions_may_carry_columns_of_the_rows(sales):
     assert refused.exit_code == 2 and "no column 'key'" in refused.output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_closed_pipe_and_letters_that_cannot_be_encoded(sales, tmp_path):
     """The files are written all the same."""
     folder, _ = sales

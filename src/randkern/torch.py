@@ -24,8 +24,8 @@ from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
 from randkern.models import GaussianProcessRegressor
 from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models._gp_laplace import LaplacePosterior, Poisson
-from randkern.models._gp_likelihood import Basis, Posterior
+from randkern.models._gp_laplace import Poisson
+from randkern.models._gp_posterior import Posterior
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
@@ -382,7 +382,7 @@ class FittedRate(_Fitted):
     mean: torch.Tensor
     factor: torch.Tensor
     rows: torch.Tensor | None
-    triangle: torch.Tensor | None
+    root: torch.Tensor | None
 
     def __init__(self, model: GaussianProcessRegressor):
         super().__init__()
@@ -394,20 +394,24 @@ class FittedRate(_Fitted):
         self.in_features = model.n_features_in_
         if self.plan is not None:
             _compile(self.plan)
-        basis = model._posterior.basis
-        (posterior,) = model._posterior.of_functions
-        self._add_buffers(mean=posterior.mean, factor=posterior.factor)
-        self._add_buffers(rows=basis.X, triangle=basis.triangle)
+        posterior = model._posterior
+        (factor,) = posterior.factors
+        (root,) = posterior.roots or [None]
+        self._add_buffers(mean=posterior.mean, factor=factor)
+        self._add_buffers(rows=posterior.X, root=root)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         block: Any = rows.double()
-        basis = Basis(
-            self.kernel, self.plan, cast(Any, self.rows), cast(Any, self.triangle)
+        posterior = Posterior(
+            self.kernel,
+            self.plan,
+            cast(Any, self.rows),
+            cast(Any, self.mean.double()),
+            [cast(Any, self.factor.double())],
+            None if self.root is None else [cast(Any, self.root.double())],
+            0.0,
         )
-        weights = LaplacePosterior(
-            cast(Any, self.mean.double()), cast(Any, self.factor.double()), 0.0
-        )
-        means, variances = Posterior(basis, [weights]).moments(block)
+        means, variances = posterior.moments(block)
         likelihood = cast(Poisson, self.likelihood)
         rate, _ = likelihood.moments(means[:, 0], variances[:, 0], False)
         return cast(Any, rate)

@@ -194,14 +194,13 @@ class ArrayOps:
     def arc_cosine(self, cosine, angle, order):
         """Return J_n(θ) of Cho & Saul 2009, for the order n = 0, 1, 2 or 4.
 
-        Cosines outside of [−1, 1] are rounding errors. Its derivative in the cosine is
-        n² J_{n−1}(θ).
+        Tensors are differentiated in the cosine: the derivative is n² J_{n−1}(θ). The
+        value is that of the angle, since rounding errors of the angle cancel only
+        between sines and cosines that are its own.
         """
-        c = cosine.clip(-1.0, 1.0)
-        # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
-        sine = ((1.0 - c) * (1.0 + c)) ** 0.5
+        c = self.xp.cos(angle)
         of_sine, of_rest = _ARC_COSINES[order]
-        return of_sine(c) * sine + of_rest(c) * (math.pi - angle)
+        return of_sine(c) * self.xp.sin(angle) + of_rest(c) * (math.pi - angle)
 
     def constant(self, owner, name, like, make):
         """Return what `make` returns as an array like `like`.

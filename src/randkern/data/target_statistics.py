@@ -94,15 +94,10 @@ class TargetStatistics:
         return np.where(squares > _ROUNDED * self.all_squares, squares, 0.0)
 
     @property
-    def are_far(self) -> np.ndarray:
-        """Whether the means are many standard deviations from 0, (k,)."""
-        squares = _FAR**2 * self.target_squares
-        return self.weight_sum * self.target_mean**2 > squares
-
-    @property
     def target_shift(self) -> np.ndarray:
         """The means of targets that are far from 0, compared with their spread, else 0.
 
         Subtracting them before summation saves digits; the intercept adds them back.
         """
-        return np.where(self.are_far, self.target_mean, 0.0)
+        far = self.weight_sum * self.target_mean**2 > _FAR**2 * self.target_squares
+        return np.where(far, self.target_mean, 0.0)

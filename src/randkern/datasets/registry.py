@@ -84,9 +84,8 @@ def load_dataset(
           ``"iris"``: bundled with scikit-learn, need nothing else;
         - ``"mnist"``, ``"fashion-mnist"``: the four IDX files, plain or gzip
           (``"fashion-mnist-sample"``: the same in a folder of that name);
-        - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
-          files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
-          ``cifar10.zip``: whichever exists;
+        - ``"cifar10"``: the binary version, or JPEG or PNG files in ``train/CLASS/``
+          and ``test/CLASS/``, in a folder or in ``cifar10.zip``: whichever exists;
         - a table file that :func:`read_table` reads, with ``target``.
     data_dir : str or Path, optional
         The folder of the files, or the parent of a sub-folder ``NAME`` with the

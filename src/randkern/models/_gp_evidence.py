@@ -25,7 +25,7 @@ from randkern._validation import Rows
 from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import (
@@ -33,18 +33,13 @@ from randkern.kernels.hyperparameters import (
     add_feature_gradient,
     with_kernel,
 )
-from randkern.models._gp_likelihood import (
-    Basis,
-    Evidence,
-    Likelihood,
-    Posterior,
-    WeightPosterior,
-)
+from randkern.models._gp_likelihood import Evidence, Likelihood
+from randkern.models._gp_posterior import Mode, Posterior
 from randkern.models._gp_rows import most_learning_rows
 from randkern.models.memory import (
     SUMMED_ROWS,
+    block_rows,
     check_matrices,
-    feature_block_rows,
     process_bytes,
 )
 from randkern.models.normal_equations import NormalEquations
@@ -110,152 +105,56 @@ def _converted(X: Rows, single: bool) -> Rows:
     return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
 
 
-class FeaturePosterior(WeightPosterior):
-    """The posterior given real targets, with the precision I + ZᵀWZ/σ²."""
+def mode_of_features(
+    sums: tuple[NormalEquations, float, np.ndarray], noise: float
+) -> Mode:
+    """Return the posterior of weights given :func:`posterior_sums`.
 
-    @classmethod
-    def of(
-        cls, sums: tuple[NormalEquations, float, np.ndarray], noise: float
-    ) -> FeaturePosterior:
-        """Return the posterior given :func:`posterior_sums`, which are overwritten."""
-        statistics, target_squares, size = sums
-        scale = float(statistics.gram.diagonal().mean())
-        mean, factor = _solved(statistics.gram, noise, scale, statistics.cross, noise)
-        D, k = mean.shape
-        determinant = ops_of(factor).algebra.log_determinant(factor)
-        determinant -= D * math.log(noise)
-        # The sums are in float64, and so is their difference.
-        quadratic = target_squares - float((mean * statistics.cross).sum())
-        quadratic = max(quadratic, 0.0) / noise
-        factor /= math.sqrt(noise)
-        return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
-
-    def updated(
-        self, basis: Basis, rows: ArrayRows, likelihood: Normal
-    ) -> FeaturePosterior:
-        """Return the posterior given more rows: O(D²) operations per row.
-
-        With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by
-        P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the log density of r̃.
-        """
-        noise = likelihood.noise
-        Z = basis.values(rows.X)
-        Y, weight = rows.targets()
-        mean = self.mean
-        factor = self.factor
-        evidence = self.evidence
-        algebra = ops_of(Z).algebra
-        for part in row_blocks(len(Z), _ROWS):
-            root = ((weight[part] / noise) ** 0.5)[:, None]
-            scaled = root * Z[part]
-            residual = root * (Y[part] - Z[part] @ mean)
-            half = algebra.triangular_solve(factor, scaled.T)
-            size = size_of(weight[part], likelihood.precisions)
-            _, solved, more = _normal(half.T @ half, residual, size, noise)
-            mean = mean + algebra.triangular_solve(
-                factor, half @ solved, transposed=True
-            )
-            factor = algebra.extended_factor(factor, scaled)
-            evidence = evidence + more
-        return FeaturePosterior(mean, factor, evidence)
+    Its precision is I + ZᵀWZ/σ². The sums are overwritten.
+    """
+    statistics, target_squares, size = sums
+    scale = float(statistics.gram.diagonal().mean())
+    mean, factor = _solved(statistics.gram, noise, scale, statistics.cross, noise)
+    D, k = mean.shape
+    determinant = ops_of(factor).algebra.log_determinant(factor)
+    determinant -= D * math.log(noise)
+    # The sums are in float64, and so is their difference.
+    quadratic = target_squares - float((mean * statistics.cross).sum())
+    quadratic = max(quadratic, 0.0) / noise
+    factor /= math.sqrt(noise)
+    evidence = _evidence(quadratic, determinant, size, k, noise)
+    return Mode(mean, [factor], None, evidence)
 
 
-@dataclass(frozen=True)
-class RowPosterior:
-    """The posterior of a process with an exact kernel, given targets."""
+def mode_of_rows(
+    K: np.ndarray, Y: np.ndarray, weight: np.ndarray, size: np.ndarray, noise: float
+) -> Mode:
+    """Return the posterior of weights of rows, (K + σ²W⁻¹)⁻¹Y; K is overwritten."""
+    root = (weight / noise) ** 0.5
+    K *= root[:, None]
+    K *= root
+    right = root[:, None] * Y
+    inner, factor = _solved(K, 1.0, float(K.diagonal().mean()), right, noise)
+    determinant = ops_of(factor).algebra.log_determinant(factor)
+    quadratic = float((right * inner).sum())
+    evidence = _evidence(quadratic, determinant, size, Y.shape[1], noise)
+    return Mode(root[:, None] * inner, [factor], [root], evidence)
 
-    # B⁻¹SY, (n, k), with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
-    inner: np.ndarray
-    # The lower triangular Cholesky factor of B, (n, n).
-    factor: np.ndarray
-    # √w/σ, (n,).
-    root: np.ndarray
-    evidence: float
 
-    @classmethod
-    def of(
-        cls,
-        K: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        size: np.ndarray,
-        noise: float,
-    ) -> RowPosterior:
-        """Return the posterior given the Gram matrix, which is overwritten."""
-        root = (weight / noise) ** 0.5
-        K *= root[:, None]
-        K *= root
-        right = root[:, None] * Y
-        inner, factor = _solved(K, 1.0, float(K.diagonal().mean()), right, noise)
-        determinant = ops_of(factor).algebra.log_determinant(factor)
-        quadratic = float((right * inner).sum())
-        evidence = _evidence(quadratic, determinant, size, Y.shape[1], noise)
-        return cls(inner, factor, root, evidence)
+def row_slopes(mode: Mode, total: float) -> tuple[np.ndarray, float]:
+    """Return the derivatives of the evidence of rows in K, (n, n), and in log σ².
 
-    @property
-    def mean(self) -> np.ndarray:
-        """Weights of the rows, (n, k): the mean at x is Σ_i k(x, x_i)·mean_i."""
-        return self.root[:, None] * self.inner
-
-    def half(self, K: np.ndarray) -> np.ndarray:
-        """Return V, (n, m), where VᵀV is the reduction of the prior covariance.
-
-        K holds the exact values between m new rows and those of the fit.
-        """
-        right = self.root[:, None] * K.T
-        return ops_of(right).algebra.triangular_solve(self.factor, right)
-
-    def moments(self, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of f at new rows, and its variance minus the prior's."""
-        half = self.half(K)
-        return K @ self.mean, -ops_of(K).algebra.column_products(half, half)
-
-    def updated(
-        self, basis: Basis, rows: ArrayRows, likelihood: Normal
-    ) -> RowPosterior:
-        """Return the posterior given more rows, by extending the factor.
-
-        It takes O(n²) operations per row.
-        """
-        noise = likelihood.noise
-        Y, weight = rows.targets()
-        cross = basis.values(rows.X)
-        own = basis.kernel._gram(rows.X, None)
-        ops = ops_of(cross)
-        root = (weight / noise) ** 0.5
-        below = self.half(cross) * root
-        own *= root[:, None]
-        own *= root
-        # L⁻¹SY of the old targets, from B⁻¹SY.
-        before = self.factor.T @ self.inner
-        right = root[:, None] * Y - below.T @ before
-        size = size_of(weight, likelihood.precisions)
-        corner, _, more = _normal(own - below.T @ below, right, size, noise)
-        above = ops.float64_zeros(below.shape, below)
-        factor = ops.concatenate(
-            [ops.hstack([self.factor, above]), ops.hstack([below.T, corner])]
-        )
-        after = ops.algebra.triangular_solve(corner, right)
-        inner = ops.algebra.triangular_solve(
-            factor, ops.concatenate([before, after]), transposed=True
-        )
-        roots = ops.concatenate([self.root, root])
-        return RowPosterior(inner, factor, roots, self.evidence + more)
-
-    def slopes(self, total: float) -> tuple[np.ndarray, float]:
-        """Return the derivatives of the evidence in K, (n, n), and in log σ².
-
-        `total` is the number of rows, or the sum of their weights.
-        """
-        n, k = self.inner.shape
-        inverse = ops_of(self.factor).algebra.inverse_by_factor(self.factor)
-        # The first term gives ‖B⁻¹SY‖², the determinant k(n − tr B⁻¹).
-        by_noise = float((self.inner**2).sum())
-        by_noise += k * (n - float(inverse.diagonal().sum()) - total)
-        inverse *= self.root[:, None]
-        inverse *= self.root
-        dual = self.mean
-        return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
+    `total` is the number of rows, or the sum of their weights.
+    """
+    dual, (factor,), (root,) = mode.mean, mode.factors, mode.roots or ()
+    n, k = dual.shape
+    inverse = ops_of(factor).algebra.inverse_by_factor(factor)
+    # The first term gives ‖B⁻¹SY‖², the determinant k(n − tr B⁻¹).
+    by_noise = float(((dual / root[:, None]) ** 2).sum())
+    by_noise += k * (n - float(inverse.diagonal().sum()) - total)
+    inverse *= root[:, None]
+    inverse *= root
+    return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
 
 
 @dataclass(frozen=True)
@@ -353,11 +252,8 @@ class NormalEvidence(Evidence):
         kernel: Kernel,
         plan: Plan | None,
         precisions: bool,
-        stream: Stream,
     ):
         super().__init__(rows, kernel, plan)
-        # For estimates of traces.
-        self._stream = stream
         self._size = size_of(self._weight, precisions)
         self._sample = rows.X[:: max(1, rows.n_rows // _SAMPLED_ROWS)]
         self._are_centred = _are_centred(self._sample)
@@ -371,12 +267,12 @@ class NormalEvidence(Evidence):
             plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
             return self._by_features(hyper, plan, noise, gradient)
         out = np.zeros(hyper.size + 1)
-        K, add_gradient = self._covariance(hyper)
-        posterior = RowPosterior.of(K, self.rows.Y, self._weight, self._size, noise)
+        K, add_gradient = self._gram(hyper)
+        mode = mode_of_rows(K, self.rows.Y, self._weight, self._size, noise)
         if gradient:
-            slopes, out[-1] = posterior.slopes(float(self._size[0]))
+            slopes, out[-1] = row_slopes(mode, float(self._size[0]))
             add_gradient(slopes, out[:-1])
-        return posterior.evidence, out
+        return mode.evidence, out
 
     def rescaled(
         self,
@@ -405,7 +301,7 @@ class NormalEvidence(Evidence):
         rows = self.rows
         size = float(self._size[0])
         if self.plan is None or self.plan.n_components > rows.n_rows:
-            K, _ = self._covariance(hyper)
+            K, _ = self._gram(hyper)
             return Spectrum.of_rows(K, rows.Y, self._weight, size)
         plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
         # In double precision: the best noise may be small.
@@ -433,15 +329,15 @@ class NormalEvidence(Evidence):
         out = np.zeros(hyper.size + 1)
         single = self._is_single(hyper.kernel, noise)
         statistics, squares, _ = posterior_sums(rows, plan, single=single)
-        posterior = FeaturePosterior.of((statistics, squares, self._size), noise)
+        mode = mode_of_features((statistics, squares, self._size), noise)
         if not gradient:
-            return posterior.evidence, out
-        D, k = posterior.mean.shape
-        halves, trace = self._inverse(posterior.factor)
+            return mode.evidence, out
+        D, k = mode.mean.shape
+        halves, trace = self._inverse(mode.factors[0])
         halves = [_converted(half, single) for half in halves]
-        mean = _converted(posterior.mean, single)
+        mean = _converted(mode.mean, single)
         residual_squares = 0.0
-        for part in rows.blocks(feature_block_rows(plan, 8)):
+        for part in rows.blocks(block_rows(8 * plan.n_components)):
             w = weight[part.rows][:, None]
             Z = evaluate(plan, _converted(part.X, single))
             residual = part.Y - Z @ mean
@@ -457,7 +353,7 @@ class NormalEvidence(Evidence):
         out[-1] = residual_squares / noise
         out[-1] += k * (D - trace - float(self._size[0]))
         out[-1] *= 0.5
-        return posterior.evidence, out
+        return mode.evidence, out
 
     def _is_single(self, kernel: Kernel, noise: float) -> bool:
         """Return whether single precision is enough, with a row's noise being σ²/w."""
@@ -480,7 +376,7 @@ class NormalEvidence(Evidence):
         if not self._estimated:
             inverse = ops.algebra.inverse_by_factor(factor)
             return [inverse], float(inverse.diagonal().sum())
-        signs = ops.float64_like(_signs(len(factor), self._stream), factor)
+        signs = ops.float64_like(_signs(len(factor)), factor)
         solved = ops.algebra.factor_solve(factor, signs / _N_PROBES)
         return [solved, signs.T], float((signs * solved).sum())
 
@@ -494,36 +390,109 @@ class Normal(Likelihood):
     noise: float
     precisions: bool
 
-    def at(self, noise: float) -> Likelihood:
-        return replace(self, noise=noise)
-
     def most_rows(self, plan: Plan | None, n_targets: int) -> int:
         if plan is None:
             return _MAX_EXACT_ROWS
         return most_learning_rows(plan.n_components)
 
-    def check_memory(
-        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
-    ) -> None:
-        needed = process_bytes(plan, rows, n_learned)
-        check_matrices(plan, rows, needed, limit)
+    def check_memory(self, data: FitData, n_learned: int) -> None:
+        needed = process_bytes(data.plan, data.rows, n_learned)
+        check_matrices(data.plan, data.rows, needed, data.limit)
 
-    def evidence(
-        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
-    ) -> Evidence:
-        return NormalEvidence(rows, kernel, plan, self.precisions, stream)
+    def evidence(self, rows: ArrayRows, kernel: Kernel, plan: Plan | None) -> Evidence:
+        return NormalEvidence(rows, kernel, plan, self.precisions)
 
-    def posterior(
-        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Any:
-        if basis.plan is not None:
-            sums = rows.reduce(posterior_sums, basis.plan, self.precisions)
-            return Posterior(basis, [FeaturePosterior.of(sums, self.noise)])
+    def posterior(self, data: FitData, sample: ArrayRows) -> Any:
+        if data.plan is not None:
+            sums = data.rows.reduce(posterior_sums, data.plan, self.precisions)
+            mode = mode_of_features(sums, self.noise)
+            return Posterior(data.kernel, data.plan, None, *mode)
         Y, weight = sample.targets()
-        K = basis.kernel._gram(sample.X, None)
+        K = data.kernel._gram(sample.X, None)
         size = size_of(weight, self.precisions)
-        weights = RowPosterior.of(K, Y, weight, size, self.noise)
-        return Posterior(replace(basis, X=sample.X), [weights])
+        mode = mode_of_rows(K, Y, weight, size, self.noise)
+        return Posterior(data.kernel, None, sample.X, *mode)
+
+    def moments(self, mean: Any, variance: Any, noise: Any) -> tuple[Any, Any]:
+        """Return mean and variance of f, or of new targets.
+
+        `noise` is False, True, or holds the weights of new rows.
+        """
+        variance = variance.clip(0.0)
+        if noise is False:
+            return mean, variance
+        if noise is True:
+            return mean, variance + self.noise
+        return mean, variance + (self.noise / noise).reshape(variance.shape)
+
+    def conditioned(self, posterior: Any, rows: ArrayRows) -> Any:
+        """Return the posterior given more rows: O(D²) or O(n²) operations per row."""
+        condition = _with_row_features if posterior.X is None else _with_rows
+        return condition(posterior, rows, self)
+
+
+def _with_row_features(
+    posterior: Posterior, rows: ArrayRows, likelihood: Normal
+) -> Posterior:
+    """Return the posterior on features given more rows.
+
+    With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃,
+    and the evidence by the log density of r̃.
+    """
+    noise = likelihood.noise
+    Z = posterior.values(rows.X)
+    Y, weight = rows.targets()
+    mean, (factor,), evidence = posterior.mean, posterior.factors, posterior.evidence
+    algebra = ops_of(Z).algebra
+    for part in row_blocks(len(Z), _ROWS):
+        root = ((weight[part] / noise) ** 0.5)[:, None]
+        scaled = root * Z[part]
+        residual = root * (Y[part] - Z[part] @ mean)
+        half = algebra.triangular_solve(factor, scaled.T)
+        size = size_of(weight[part], likelihood.precisions)
+        _, solved, more = _normal(half.T @ half, residual, size, noise)
+        mean = mean + algebra.triangular_solve(factor, half @ solved, transposed=True)
+        factor = algebra.extended_factor(factor, scaled)
+        evidence = evidence + more
+    return replace(posterior, mean=mean, factors=[factor], evidence=evidence)
+
+
+def _with_rows(posterior: Posterior, rows: ArrayRows, likelihood: Normal) -> Posterior:
+    """Return the posterior of the exact kernel given more rows: its factor grows."""
+    noise = likelihood.noise
+    Y, weight = rows.targets()
+    cross = posterior.values(rows.X)
+    own = posterior.kernel._gram(rows.X, None)
+    ops = ops_of(cross)
+    (factor,), (before_root,) = posterior.factors, posterior.roots or ()
+    root = (weight / noise) ** 0.5
+    below = posterior.half(cross) * root
+    own *= root[:, None]
+    own *= root
+    # L⁻¹SY of the old targets, from (K + σ²W⁻¹)⁻¹Y; the root is 0 where the weight is.
+    positive = before_root + (before_root == 0)
+    before = factor.T @ (posterior.mean / positive[:, None])
+    right = root[:, None] * Y - below.T @ before
+    size = size_of(weight, likelihood.precisions)
+    corner, _, more = _normal(own - below.T @ below, right, size, noise)
+    above = ops.float64_zeros(below.shape, below)
+    factor = ops.concatenate(
+        [ops.hstack([factor, above]), ops.hstack([below.T, corner])]
+    )
+    after = ops.algebra.triangular_solve(corner, right)
+    inner = ops.algebra.triangular_solve(
+        factor, ops.concatenate([before, after]), transposed=True
+    )
+    root = ops.concatenate([before_root, root])
+    return Posterior(
+        posterior.kernel,
+        None,
+        ops.concatenate([posterior.X, rows.X]),
+        root[:, None] * inner,
+        [factor],
+        [root],
+        posterior.evidence + more,
+    )
 
 
 def _are_centred(X: Rows) -> bool:
@@ -536,9 +505,9 @@ def _are_centred(X: Rows) -> bool:
     return bool((abs(offset) <= _MAX_OFFSET * spread).all())
 
 
-def _signs(n: int, stream: Stream) -> np.ndarray:
+def _signs(n: int) -> np.ndarray:
     """Return random signs of shape (n, _N_PROBES), the same in every call."""
-    generator = stream.child("probes").generator()
+    generator = Stream(0).child("probes").generator()
     return generator.choice([-1.0, 1.0], size=(n, _N_PROBES))
 
 

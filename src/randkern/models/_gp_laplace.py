@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,26 +35,15 @@ from scipy import stats
 from scipy.special import expit, gammaln, roots_hermitenorm
 from sklearn.exceptions import ConvergenceWarning
 
-from randkern._random import Stream
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.kernels import Kernel
-from randkern.models._gp_likelihood import (
-    Basis,
-    Evidence,
-    Likelihood,
-    Posterior,
-    WeightPosterior,
-)
+from randkern.models._gp_likelihood import Evidence, Likelihood
+from randkern.models._gp_posterior import Mode, Posterior
 from randkern.models._newton import descend
-from randkern.models.feature_matrix import (
-    FeatureMatrix,
-    GramFactor,
-    add_combinations,
-    products,
-)
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.logistic import LogisticLoss, curvature_grams
 from randkern.models.memory import SUMMED_ROWS, check_matrices, laplace_bytes
 from randkern.plan import Plan
@@ -90,76 +78,66 @@ class LaplaceLikelihood(Likelihood):
     # enough for any data; beyond, the approximation fails.
     scale_range: ClassVar[float] = 1e2
     merges_rows: ClassVar[bool] = True
-    # Whether the functions of all columns of targets have a joint posterior.
-    is_joint: ClassVar[bool] = False
 
     def most_rows(self, plan: Plan | None, n_targets: int) -> int:
         affordable = round((_LEARNING_OPERATIONS / n_targets) ** (1 / 3))
         return max(_MIN_LEARNED_ROWS, min(_MAX_LEARNED_ROWS, affordable))
 
-    def check_memory(
-        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
-    ) -> None:
-        most = min(rows.n_rows, self.most_rows(plan, rows.n_targets))
-        needed = laplace_bytes(plan, rows, most, joined=self.is_joint)
-        check_matrices(plan, rows, needed, limit)
+    def check_memory(self, data: FitData, n_learned: int) -> None:
+        rows = data.rows
+        most = min(rows.n_rows, self.most_rows(data.plan, rows.n_targets))
+        needed = laplace_bytes(data.plan, rows, most)
+        check_matrices(data.plan, rows, needed, data.limit)
 
     def evidence(
-        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
-    ) -> Evidence:
+        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None
+    ) -> LaplaceEvidence:
         return LaplaceEvidence(rows, kernel, plan, self)
 
-    def posterior(
-        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Any:
-        if basis.plan is not None:
-            matrix = FeatureMatrix(rows, basis.plan, limit // 4)
-            functions = self.of_functions(matrix, matrix.n_components)
-        else:
-            # Pivots may be fewer than the components of the matrix.
-            factor = GramFactor(basis.kernel, sample.X, *sample.targets())
-            functions = self.of_functions(factor, len(factor.pivots))
-            X = sample.X[factor.pivots]
-            basis = replace(basis, X=X, triangle=factor.triangle)
-        if not all(ops_of(f.factor).is_finite(f.factor) for f in functions):
+    def posterior(self, data: FitData, sample: ArrayRows) -> Posterior:
+        kernel, plan = data.kernel, data.plan
+        try:
+            if plan is None:
+                problem = self.problem(kernel._gram(sample.X, None), *sample.targets())
+                mode = problem.maximise(problem.zero, DECREMENT).mode()
+            else:
+                mode = self.mode(FeatureMatrix(data.rows, plan, data.limit // 4))
+        except np.linalg.LinAlgError as error:
             raise ValueError(
-                f"features overflow {rows.dtype}: rows of X are too large for "
-                f"{basis.kernel._formula()}; scale the input down, or use float64."
+                "rounding errors hide the curvature of the likelihood: the values of "
+                "the kernel are too large for the targets; multiply it by a small "
+                "number, or scale the input down."
+            ) from error
+        if not all(ops_of(factor).is_finite(factor) for factor in mode.factors):
+            raise ValueError(
+                f"features overflow {data.rows.dtype}: rows of X are too large for "
+                f"{kernel._formula()}; scale the input down."
             )
-        return Posterior(basis, functions)
+        return Posterior(kernel, plan, sample.X if plan is None else None, *mode)
 
     @abstractmethod
-    def of_functions(
-        self, features: FeatureMatrix, D: int
-    ) -> Sequence[LaplacePosterior]:
-        """Return the posterior of the D weights of every function f."""
+    def mode(self, features: FeatureMatrix) -> Mode:
+        """Return the mode of the weights of features."""
 
     @abstractmethod
-    def problems(
-        self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
-    ) -> Sequence[Any]:
-        """Return the problems at the mode whose evidences add up to that of rows."""
+    def problem(self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> Any:
+        """Return the problem of finding the mode given the Gram matrix of rows."""
 
 
 class RowLikelihood(LaplaceLikelihood):
-    """A density of targets given values of a process, row by row.
-
-    The columns of targets are independent; they share the kernel.
-    """
+    """A density of targets, of a single column, given values of a process."""
 
     # Whether Newton's steps use another curvature than the posterior.
     steps_apart: ClassVar[bool] = False
 
-    def of_functions(
-        self, features: FeatureMatrix, D: int
-    ) -> Sequence[LaplacePosterior]:
-        columns = range(features.n_targets)
-        return [LaplacePosterior.of(features, D, self, column) for column in columns]
+    def mode(self, features: FeatureMatrix) -> Mode:
+        ops = ops_of(features.like)
+        start = ops.float64_zeros(features.n_components, features.like)
+        tolerance = max(DECREMENT, ops.precision(features.dtype))
+        return _FeatureProblem(features, self).maximise(start, tolerance).mode()
 
-    def problems(
-        self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
-    ) -> Sequence[Any]:
-        return [_RowProblem(K, self, y, weight) for y in Y.T]
+    def problem(self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> _RowProblem:
+        return _RowProblem(K, self, Y[:, 0], weight)
 
     @abstractmethod
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
@@ -236,9 +214,6 @@ class StudentT(RowLikelihood):
     noise: float
     freedom: float = 4.0
 
-    def at(self, noise: float) -> StudentT:
-        return replace(self, noise=noise)
-
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
         xp = ops_of(f).xp
         nu = self.freedom
@@ -314,6 +289,7 @@ _MAX_HALVINGS = 20
 class Problem(ABC):
     """A log posterior of weights, up to a constant, evaluated at a point."""
 
+    at: np.ndarray
     value: float
 
     @abstractmethod
@@ -324,71 +300,30 @@ class Problem(ABC):
     def step(self) -> tuple[np.ndarray, float]:
         """Return the step of Newton's method from the point, and its predicted gain."""
 
-    def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the point of larger value: another K may have moved f far away."""
-        self.go_to(one)
-        value = self.value
-        self.go_to(other)
-        return one if value > self.value else other
-
-
-def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the approximate maximum, where the problem is evaluated in the end."""
-    at = start
-    problem.go_to(at)
-    step, promise = problem.step()
-    for _ in range(_MAX_STEPS):
-        if promise <= tolerance * max(1.0, abs(problem.value)):
-            break
-        length, before = 1.0, problem.value
-        for _ in range(_MAX_HALVINGS):
-            problem.go_to(at + length * step)
-            if problem.value > before:
+    def maximise(self, start: np.ndarray, tolerance: float) -> Any:
+        """Go to the approximate maximum by Newton's method, and return the problem."""
+        self.go_to(start)
+        step, promise = self.step()
+        for _ in range(_MAX_STEPS):
+            if promise <= tolerance * max(1.0, abs(self.value)):
                 break
-            length /= 2
-        else:
-            problem.go_to(at)
-            break  # no further digit can be gained
-        at = at + length * step
-        step, promise = problem.step()
-    if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
-        warn(
-            "Newton's method stopped short of the mode of the posterior (another step "
-            f"would gain {promise:.2g}): use float64 rows, or a smaller scale.",
-            ConvergenceWarning,
-        )
-    return at
-
-
-class LaplacePosterior(WeightPosterior):
-    """The normal approximation of the posterior, with the precision I + ZᵀWZ."""
-
-    @classmethod
-    def of(
-        cls, features: FeatureMatrix, D: int, likelihood: RowLikelihood, target: int
-    ) -> LaplacePosterior:
-        """Return the posterior given a column of targets, by Newton's method."""
-        ops = ops_of(features.like)
-        start = ops.float64_zeros(D, features.like)
-        if features.cached is not None and features.n_rows < D:
-            # Finding the mode in values of the rows is cheaper.
-            (block,) = features.blocks(features.n_rows)
-            Z = ops.as_float64(block.values[:, :D])
-            rows = _RowProblem(Z @ Z.T, likelihood, block.Y[:, target], block.weight)
-            start = Z.T @ newton(rows, ops.float64_zeros(len(Z), Z), DECREMENT)
-        problem = _FeatureProblem(features, likelihood, target)
-        tolerance = max(DECREMENT, ops.precision(features.dtype))
-        try:
-            mode = newton(problem, start, tolerance)
-            factor = problem.posterior_factor()
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                "rounding errors hide the curvature of the likelihood: the values of "
-                "the kernel are too large for the targets; multiply it by a small "
-                "number, or scale the input down."
-            ) from error
-        evidence = problem.value - 0.5 * ops.algebra.log_determinant(factor)
-        return cls(mode, factor, evidence)
+            at, before = self.at, self.value
+            for halvings in range(_MAX_HALVINGS):
+                self.go_to(at + 0.5**halvings * step)
+                if self.value > before:
+                    break
+            else:
+                self.go_to(at)
+                break  # no further digit can be gained
+            step, promise = self.step()
+        if not promise <= max(_SHORT, tolerance) * max(1.0, abs(self.value)):
+            warn(
+                "Newton's method stopped short of the mode of the posterior (another "
+                f"step would gain {promise:.2g}): use float64 rows, or a smaller "
+                "scale.",
+                ConvergenceWarning,
+            )
+        return self
 
 
 def _weighted_terms(
@@ -402,10 +337,9 @@ def _weighted_terms(
 class _FeatureProblem(Problem):
     """The log posterior of weights of features, from sums over the rows."""
 
-    def __init__(self, features: FeatureMatrix, likelihood: RowLikelihood, target: int):
+    def __init__(self, features: FeatureMatrix, likelihood: RowLikelihood):
         self.features = features
         self.likelihood = likelihood
-        self.target = target
 
     def go_to(self, at: np.ndarray) -> None:
         self.at = at
@@ -415,19 +349,18 @@ class _FeatureProblem(Problem):
         self.factor = self._factor_of(gram)
 
     def _sums(self, curvature: str) -> tuple[float, np.ndarray, np.ndarray]:
-        return self.features.reduce(
-            _sums, self.at, self.likelihood, self.target, curvature
-        )
+        return self.features.reduce(_sums, self.at, self.likelihood, curvature)
 
     def step(self) -> tuple[np.ndarray, float]:
         step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)
         return step, float(self.gradient @ step)
 
-    def posterior_factor(self) -> np.ndarray:
-        """Return the factor of I + ZᵀWZ, which may differ from that of the steps."""
-        if not self.likelihood.steps_apart:
-            return self.factor
-        return self._factor_of(self._sums("curvature")[2])
+    def mode(self) -> Mode:
+        factor = self.factor
+        if self.likelihood.steps_apart:
+            factor = self._factor_of(self._sums("curvature")[2])
+        determinant = ops_of(factor).algebra.log_determinant(factor)
+        return Mode(self.at[:, None], [factor], None, self.value - 0.5 * determinant)
 
     def _factor_of(self, gram: np.ndarray) -> np.ndarray:
         algebra = ops_of(gram).algebra
@@ -436,11 +369,7 @@ class _FeatureProblem(Problem):
 
 
 def _sums(
-    features: FeatureMatrix,
-    at: np.ndarray,
-    likelihood: RowLikelihood,
-    target: int,
-    curvature: str,
+    features: FeatureMatrix, at: np.ndarray, likelihood: RowLikelihood, curvature: str
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return Σ log p, its gradient in the weights, and ZᵀWZ, W being `curvature`."""
     D = len(at)
@@ -451,7 +380,7 @@ def _sums(
     slopes = ops.float64_zeros(weights.shape, like)
     gram = ops.float64_zeros((D, D), like)
     for block in features.blocks():
-        Z, y = block.values, block.Y[:, target]
+        Z, y = block.values, block.Y[:, 0]
         terms = _weighted_terms(likelihood, products(Z, weights)[:, 0], y, block.weight)
         total += float(terms.log.sum())
         add_combinations(Z, terms.slope[:, None], slopes)
@@ -475,8 +404,8 @@ class LaplaceEvidence(Evidence):
     ):
         super().__init__(rows, kernel, plan)
         self.likelihood = likelihood
-        # The modes at the last θ, where Newton's method starts.
-        self._modes: dict[int, np.ndarray] = {}
+        # The mode at the last θ, where Newton's method starts.
+        self._last: np.ndarray | None = None
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
@@ -486,23 +415,34 @@ class LaplaceEvidence(Evidence):
         likelihood = self.likelihood
         if has_noise:
             likelihood = likelihood.at(math.exp(theta[-1]))
-        K, add_gradient = self._covariance(self.hyper.at(theta[:size]))
+        K, add_gradient = self._gram(self.hyper.at(theta[:size]))
+        problem = likelihood.problem(K, self.rows.Y, self._weight)
+        start = problem.zero
+        if self._last is not None:
+            # Another K may have moved f far away.
+            problem.go_to(start)
+            value = problem.value
+            problem.go_to(self._last)
+            if not value > problem.value:
+                start = self._last
+        problem.maximise(start, DECREMENT)
+        self._last = problem.at
+        evidence = problem.evidence()
         out = np.zeros(len(theta))
-        slopes = ops_of(K).float64_zeros(K.shape, K)
-        total = 0.0
-        problems = likelihood.problems(K, self.rows.Y, self._weight)
-        for i, problem in enumerate(problems):
-            zero = problem.zero
-            start = problem.better_of(self._modes.get(i, zero), zero)
-            self._modes[i] = newton(problem, start, DECREMENT)
-            total += problem.evidence()
-            if gradient:
-                slopes += problem.slopes()
-                if has_noise:
-                    out[-1] += problem.noise_slope()
         if gradient:
-            add_gradient(slopes, out[:size])
-        return total, out
+            add_gradient(problem.slopes(), out[:size])
+            if has_noise:
+                out[-1] = problem.noise_slope()
+        return evidence, out
+
+
+def _factorised(K: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return W^½ and the Cholesky factor of I + W^½KW^½ for a diagonal W."""
+    root = W.clip(_MIN_CURVATURE) ** 0.5
+    B = K * root[:, None] * root
+    algebra = ops_of(B).algebra
+    algebra.add_to_diagonal(B, 1.0)
+    return root, algebra.lower_factor(B)
 
 
 class _RowProblem(Problem):
@@ -529,22 +469,20 @@ class _RowProblem(Problem):
 
     def step(self) -> tuple[np.ndarray, float]:
         terms = self.terms
-        self._factorise(terms.step)
+        self.root, self.factor = _factorised(self.K, terms.step)
         step = self._shrunk(terms.step * self.f + terms.slope) - self.at
         return step, float((self.K @ step) @ (terms.slope - self.at))
 
-    def _factorise(self, curvature: np.ndarray) -> None:
-        self.root = curvature.clip(_MIN_CURVATURE) ** 0.5
-        B = self.K * self.root[:, None] * self.root
-        algebra = ops_of(B).algebra
-        algebra.add_to_diagonal(B, 1.0)
-        self.factor = algebra.lower_factor(B)
-
     def evidence(self) -> float:
         """Return the log marginal likelihood, after a step from the mode."""
-        self._factorise(self.terms.curvature)
+        if self.likelihood.steps_apart:
+            self.root, self.factor = _factorised(self.K, self.terms.curvature)
         determinant = ops_of(self.K).algebra.log_determinant(self.factor)
         return self.value - 0.5 * determinant
+
+    def mode(self) -> Mode:
+        evidence = self.evidence()
+        return Mode(self.at[:, None], [self.factor], [self.root], evidence)
 
     def _shrunk(self, right: np.ndarray) -> np.ndarray:
         """Return (I − RK)·right = W^½B⁻¹W^-½·right.
@@ -556,7 +494,7 @@ class _RowProblem(Problem):
         return self.root * algebra.factor_solve(self.factor, right / self.root)
 
     def slopes(self) -> np.ndarray:
-        """Return the derivatives of the evidence in K, a symmetric matrix."""
+        """Return the derivatives of the evidence in K, after `evidence`."""
         # At the mode, a is ∇log p, which has fewer correct digits if K is large.
         K = self.K
         slope = self.at
@@ -643,15 +581,11 @@ class _ClassProblem(Problem):
 
     def _factorise(self) -> None:
         """Set E_c, and the factor of Σ_c E_c and the determinant of I + KW."""
-        K = self.K
         algebra = ops_of(self.K).algebra
         self.E = []
-        self.determinant = -float(ops_of(K).xp.log(self.weight).sum())
+        self.determinant = -float(ops_of(self.K).xp.log(self.weight).sum())
         for curvature in (self.weight * self.chance).T:
-            root = curvature**0.5
-            B = K * root[:, None] * root
-            algebra.add_to_diagonal(B, 1.0)
-            factor = algebra.lower_factor(B)
+            root, factor = _factorised(self.K, curvature)
             self.determinant += algebra.log_determinant(factor)
             E = algebra.inverse_by_factor(factor)
             E *= root[:, None]
@@ -662,6 +596,12 @@ class _ClassProblem(Problem):
 
     def evidence(self) -> float:
         return self.value - 0.5 * self.determinant
+
+    def mode(self) -> Mode:
+        """Return the mode, with the curvatures D_c, as if classes were independent."""
+        parts = [_factorised(self.K, W) for W in (self.weight * self.chance).T]
+        roots, factors = zip(*parts, strict=True)
+        return Mode(self.at, factors, roots, self.evidence())
 
     def _product(self, right: np.ndarray) -> np.ndarray:
         """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
@@ -677,11 +617,14 @@ class _ClassProblem(Problem):
         algebra = ops_of(self.K).algebra
         product = algebra.column_products
         halves = [algebra.triangular_solve(self.factor, E) for E in self.E]
-        moved = [half @ K for half in halves]
+        # L⁻¹E_cK and the diagonal of K − KE_cK, for E_cK = I − E_cD_c⁻¹.
+        D = (self.weight * chance).clip(_MIN_CURVATURE)
+        inverse = algebra.triangular_solve(self.factor, algebra.identity(len(K), K))
+        moved = [inverse - half / D[:, c] for c, half in enumerate(halves)]
         out, by_mode = 0.0 * K, 0.0 * chance
         # From the covariance of the classes at each row, less twice its product with π.
         for c, (E, half) in enumerate(zip(self.E, halves, strict=True)):
-            own = K.diagonal() - product(E @ K, K)
+            own = (1.0 - E.diagonal() / D[:, c]) / D[:, c]
             by_mode[:, c] = own + product(moved[c], moved[c])
             by_mode[:, c] -= 2 * chance[:, c] * own
             for d, other in enumerate(moved):
@@ -698,29 +641,23 @@ class _ClassProblem(Problem):
 class Softmax(LaplaceLikelihood):
     """P(y = c | f) = exp(f_c)/Σ_d exp(f_d), with targets ±1 in a column per class."""
 
-    is_joint: ClassVar[bool] = True
-
-    def problems(
+    def problem(
         self, K: np.ndarray, Y: np.ndarray, weight: np.ndarray
-    ) -> Sequence[Any]:
-        return [_ClassProblem(K, Y, weight)]
+    ) -> _ClassProblem:
+        return _ClassProblem(K, Y, weight)
 
-    def posterior(
-        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Any:
-        """Return the posterior given rows, with the evidence of the sample."""
-        plan = None if basis.omits else basis.plan
-        evidence = LaplaceEvidence(sample, basis.kernel, plan, self)
+    def posterior(self, data: FitData, sample: ArrayRows) -> Posterior:
+        posterior = super().posterior(data, sample)
+        if data.plan is None:
+            return posterior
+        # That of all rows takes matrices of as many rows.
+        plan = None if data.plan.triangle is not None else data.plan
+        evidence = self.evidence(sample, data.kernel, plan)
         value, _ = evidence(evidence.hyper.theta, False)
-        posterior = super().posterior(basis, rows, sample, limit)
-        share = value / rows.n_targets
-        functions = [replace(f, evidence=share) for f in posterior.of_functions]
-        return replace(posterior, of_functions=functions)
+        return replace(posterior, evidence=value)
 
-    def of_functions(
-        self, features: FeatureMatrix, D: int
-    ) -> Sequence[LaplacePosterior]:
-        """Return the posterior of the weights of every class, at their joint mode.
+    def mode(self, features: FeatureMatrix) -> Mode:
+        """Return the joint mode of the weights of all classes.
 
         Each has the precision I + ZᵀD_cZ, as if classes were independent. Probabilities
         depend only on differences of classes. These have the variances of Laplace's
@@ -746,13 +683,12 @@ class Softmax(LaplaceLikelihood):
         )
         weights = flat.reshape(loss.shape)
         # The curvature as if classes were independent: π.
+        D = features.n_components
         grams = features.reduce(curvature_grams, _softmax, weights, D)
-        out = []
-        for mean, gram in zip(weights, grams, strict=True):
+        for gram in grams:
             ops.algebra.add_to_diagonal(gram, 1.0)
-            factor = ops.algebra.lower_factor(gram)
-            out.append(LaplacePosterior(mean[:D], factor, math.nan))
-        return out
+        factors = [ops.algebra.lower_factor(gram) for gram in grams]
+        return Mode(weights[:, :D].T, factors, None, math.nan)
 
 
 def _softmax(values: Any) -> Any:

@@ -14,17 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions
-from randkern._validation import Rows, check_weights, is_tensor, validate_rows
+from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks
-from randkern.data.reading import are_in_memory, mapped_rows
+from randkern.data.reading import mapped_rows
 from randkern.data.training_data import ArrayRows, FitData, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.kernels.precomputed import is_precomputed
 from randkern.models._feature_model import FeatureModel, check_features
 from randkern.models._gp_learning import Stage, maximise
-from randkern.models._gp_likelihood import Basis, Likelihood
+from randkern.models._gp_likelihood import Likelihood
 from randkern.models._gp_rows import learning_rows, rows_of_stages
 from randkern.models._gp_starts import places, search_space
 from randkern.models._gp_warnings import warn_of_a_constant
@@ -114,24 +114,6 @@ def _robust(sample: ArrayRows) -> tuple[np.ndarray, np.ndarray]:
     return medians, np.where(deviations > 0, deviations, 1.0)
 
 
-def noise_of_new_rows(model: Any, include_noise: Any, X: Any) -> Any:
-    """Return the noise variance of new rows: a number, or one per row."""
-    if np.ndim(include_noise) == 0:
-        return model.noise_ if include_noise else 0.0
-    if model.weights != "precision" or not are_in_memory(X):
-        raise ValueError(
-            "include_noise takes weights of rows in memory, of a process with "
-            "weights='precision' and a Gaussian likelihood."
-        )
-    weight: Any = check_weights(include_noise, validate_rows(model, X, reset=False))
-    if not bool((weight > 0).all()):
-        raise ValueError(
-            f"include_noise has the weight {float(weight.min()):.3g}, expected "
-            "positive weights of new rows; pass only rows of positive weight."
-        )
-    return model.noise_ / weight
-
-
 def _target_squares(rows: ArrayRows, has_outliers: bool) -> tuple[float, float]:
     """Return the mean square of targets, and their variance, of all columns.
 
@@ -145,6 +127,11 @@ def _target_squares(rows: ArrayRows, has_outliers: bool) -> tuple[float, float]:
     survey = rows.survey()
     square = float(survey.all_squares.mean()) / survey.weight_sum
     return square, float(survey.target_squares.mean()) / survey.weight_sum
+
+
+def _learning_plan(plan: Plan | None) -> Plan | None:
+    """Return the features for learning hyperparameters; None: the exact kernel."""
+    return None if plan is None or plan.triangle is not None else plan
 
 
 class GaussianProcess(FeatureModel):
@@ -174,11 +161,6 @@ class GaussianProcess(FeatureModel):
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
-    @property
-    def _process_kernel(self) -> Kernel:
-        """The kernel without the term of the mean function."""
-        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
-
     def _user_names(self, names: Iterable[str]) -> list[str]:
         """Return the names of entries of θ with paths of the kernel parameter.
 
@@ -200,89 +182,76 @@ class GaussianProcess(FeatureModel):
         report.begin(None if self.optimizer is None else lambda theta: {})
         return report
 
-    @property
-    def _learning_plan(self) -> Plan | None:
-        """The features for learning hyperparameters; None: the exact kernel."""
-        plan = self.plan_
-        return None if plan is None or plan.triangle is not None else plan
-
-    def _infer(self, data: FitData, report: FitReport) -> None:
+    def _infer(self, data: FitData, likelihood: Likelihood, report: FitReport) -> None:
         """Learn θ, and set the posterior given rows in units of the fit."""
-        rows, stream = data.rows, data.stream
-        if self.optimizer is not None and is_precomputed(self.kernel_):
+        if self.optimizer is not None and is_precomputed(data.kernel):
             raise ValueError(
                 "Precomputed() has no hyperparameters to learn, got optimizer="
                 f"{self.optimizer!r}; use optimizer=None."
             )
-        likelihood = self._likelihood
+        rows = data.rows
         most = None
-        if self.plan_ is not None:
-            most = likelihood.most_rows(self._learning_plan, rows.n_targets)
+        if data.plan is not None:
+            most = likelihood.most_rows(_learning_plan(data.plan), rows.n_targets)
         n_learned = min(rows.n_rows, most or rows.n_rows)
-        n_learned = 0 if self.optimizer is None else n_learned
-        likelihood.check_memory(self.plan_, rows, n_learned, data.limit)
-        learned_from = learning_rows(rows, most, stream.child("sample"))
-        self.n_rows_learned_ = learned_from.n_rows
-        distinct = learned_from
+        likelihood.check_memory(data, 0 if self.optimizer is None else n_learned)
+        sample = learning_rows(rows, most, data.stream.child("sample"))
+        self.n_rows_learned_ = sample.n_rows
         if likelihood.merges_rows:
-            distinct = distinct_rows(learned_from)
-        self._learned_from = (distinct.X, distinct.Y, distinct.weight)
-        self._learn(distinct, stream.child("restarts"), report)
-        data = replace(data, kernel=self.kernel_, plan=self.plan_)
-        if self.features == "nystrom":
-            self.plan_ = self._plan_of(data)  # for the learned kernel
+            sample = distinct_rows(sample)
+        hyper = Hyperparameters(data.kernel)
+        theta = hyper.theta
+        self.hyperparameters_ = hyper.names
+        if likelihood.noise is not None:
+            theta = np.append(theta, math.log(likelihood.noise))
+            self.hyperparameters_ = [*hyper.names, "noise"]
+        self._check_names()
+        if self.optimizer is not None and len(theta):
+            theta = self._learned(data, likelihood, sample, hyper, theta, report)
+            kernel = hyper.at(theta[: hyper.size]).kernel
+            plan = data.plan
+            if plan is not None and plan.triangle is None:
+                plan = with_kernel(plan, data.kernel, kernel)
+            data = replace(data, kernel=kernel, plan=plan)
+            if likelihood.noise is not None:
+                likelihood = likelihood.at(math.exp(theta[-1]))
+            if self.mean != "linear":
+                variance = self._process_variance(kernel, sample)
+                warn_of_a_constant(variance, likelihood.noise)
+        if self.features == "nystrom":  # for the learned kernel
+            data = replace(data, plan=self._plan_of(data))
         else:
             check_features(data)
-        self._posterior = self._likelihood.posterior(
-            Basis(self.kernel_, self.plan_), rows, learned_from, data.limit
-        )
+        self.kernel_, self.plan_ = data.kernel, data.plan
+        self._theta = tuple(theta.tolist())
+        self._learned_from = (sample.X, sample.Y, sample.weight)
+        self._likelihood = likelihood
+        self._posterior = likelihood.posterior(data, sample)
 
-    def _learn(self, sample: ArrayRows, stream: Stream, report: FitReport) -> None:
-        """Set θ, and the kernel, its plan and the likelihood with its numbers.
-
-        They are learned from rows of the sample, unless `optimizer` is None.
-        """
-        hyper = Hyperparameters(self.kernel_)
-        plan = self._learning_plan
-        noise = self._likelihood.noise
-        self.hyperparameters_ = [*hyper.names, *([] if noise is None else ["noise"])]
+    def _check_names(self) -> None:
+        """Raise if bounds or priors name what is not learned."""
         names = self._user_names(self.hyperparameters_)
-        held = [name for name in names if name in _OF_MEAN.values()]
+        learned = [name for name in names if name not in _OF_MEAN.values()]
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
-                places(key, [name for name in names if name not in held], what)
-        theta = hyper.theta
-        if noise is not None:
-            theta = np.append(theta, math.log(noise))
-        if self.optimizer is not None and len(theta):
-            theta = self._maximised(sample, hyper, names, held, theta, stream, report)
-            before = self.kernel_
-            self.kernel_ = hyper.at(theta[: hyper.size]).kernel
-            if plan is not None:
-                self.plan_ = with_kernel(plan, before, self.kernel_)
-            if noise is not None:
-                self._likelihood = self._likelihood.at(math.exp(theta[-1]))
-            if self.mean != "linear":
-                variance = float(self._process_kernel._diag(sample.X).mean())
-                warn_of_a_constant(variance, self._likelihood.noise)
-        self._theta = tuple(theta.tolist())
+                places(key, learned, what)
 
-    def _maximised(
+    def _learned(
         self,
+        data: FitData,
+        likelihood: Likelihood,
         sample: ArrayRows,
         hyper: Hyperparameters,
-        names: list[str],
-        held: list[str],
         theta: np.ndarray,
-        stream: Stream,
         report: FitReport,
     ) -> np.ndarray:
-        """Return θ that maximises the likelihood of the sample."""
-        likelihood = self._likelihood
+        """Return θ that maximises the likelihood of the sample, starting from θ."""
+        names = self._user_names(self.hyperparameters_)
         sizes = None  # of labels
         if likelihood.noise is not None:
-            variance = float(self._process_kernel._diag(sample.X).mean())
+            variance = self._process_variance(data.kernel, sample)
             sizes = (*_target_squares(sample, likelihood.has_outliers), variance)
+        held = [name for name in names if name in _OF_MEAN.values()]
         space, starts = search_space(
             hyper,
             names,
@@ -295,16 +264,21 @@ class GaussianProcess(FeatureModel):
         )
         if np.all(space.low == space.high):
             return theta.clip(space.low, space.high)
-        plan = self._learning_plan
         has_lengthscales = any("lengthscale" in name for name in names)
+        plan, stream = _learning_plan(data.plan), data.stream.child("restarts")
         *samples, whole = [
-            likelihood.evidence(rows, self.kernel_, plan, stream)
+            likelihood.evidence(rows, data.kernel, plan)
             for rows, plan in rows_of_stages(sample, plan, has_lengthscales, stream)
         ]
         stages = [Stage.of(evidence, space, is_sample=True) for evidence in samples]
         stages.append(Stage.of(whole, space, is_sample=False))
         n_restarts = int(self.n_restarts_optimizer)
         return maximise(stages, space, starts, n_restarts, stream, report.step)
+
+    def _process_variance(self, kernel: Kernel, rows: ArrayRows) -> float:
+        """Return the mean prior variance of f at rows, without the mean function."""
+        process = kernel if self.mean == "zero" else kernel.k1
+        return float(process._diag(rows.X).mean())
 
     # -- what was learned -----------------------------------------------------
 
@@ -353,7 +327,7 @@ class GaussianProcess(FeatureModel):
             )
         rows = ArrayRows(*self._learned_from)
         evidence = self._likelihood.evidence(
-            rows, self.kernel_, self._learning_plan, Stream(0)
+            rows, self.kernel_, _learning_plan(self.plan_)
         )
         value, gradient = evidence(theta, eval_gradient)
         return (value, gradient) if eval_gradient else value

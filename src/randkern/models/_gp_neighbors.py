@@ -31,11 +31,11 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
 from randkern.data.sample import stacked
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows, FitData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.models._gp_evidence import Normal, NormalEvidence
-from randkern.models._gp_likelihood import Basis, Evidence
+from randkern.models._gp_likelihood import Evidence
 from randkern.models._gp_rows import FIRST_ROWS
 from randkern.models.cells import scaled_rows
 from randkern.plan import Plan
@@ -249,18 +249,6 @@ class NearestPosterior:
             means[block], variances[block] = part.mean, part.variance
         return means, variances[:, None]
 
-    def updated(self, rows: ArrayRows, likelihood: Nearest) -> NearestPosterior:
-        """Return the posterior given more rows, of positive weight or 0."""
-        Y, weight = rows.targets()
-        is_used = weight > 0
-        _, before = self.rows.targets()
-        both = ArrayRows(
-            stacked([self.X, rows.X[is_used]]),
-            np.concatenate([self.Y, Y[is_used]]),
-            np.concatenate([before, weight[is_used]]),
-        )
-        return NearestPosterior.of(self.kernel, likelihood, both, self.deviations)
-
 
 class NearestEvidence(Evidence):
     """Vecchia's approximation of the log marginal likelihood, and its gradient.
@@ -287,7 +275,7 @@ class NearestEvidence(Evidence):
         first = min(rows.n_rows, n_neighbors + 1)
         order = stream.child("order").generator().permutation(n)
         sample = rows.take(order[:first])
-        self._first = NormalEvidence(sample, kernel, None, precisions, stream)
+        self._first = NormalEvidence(sample, kernel, None, precisions)
         numbers = np.arange(first, n)
         size = _NEARBY_BLOCK
         if len(numbers) > most:
@@ -351,27 +339,34 @@ class Nearest(Normal):
     n_neighbors: int
     stream: Stream
 
-    def check_memory(
-        self, plan: Plan | None, rows: TrainingData, n_learned: int, limit: int
-    ) -> None:
+    def check_memory(self, data: FitData, n_learned: int) -> None:
         # Copies of the rows in random order and over their lengthscales, a tree of
         # them, and the neighbours of all rows with their distances.
-        n, d = rows.n_rows, rows.like.shape[1]
+        n, d = data.rows.n_rows, data.rows.like.shape[1]
         needed = 8 * n * (4 * d + 2 * self.n_neighbors)
         subject = f"the process of {n} rows with n_neighbors={self.n_neighbors}"
-        check_memory(needed, limit, subject, "Use fewer neighbors")
+        check_memory(needed, data.limit, subject, "Use fewer neighbors")
 
-    def evidence(
-        self, rows: ArrayRows, kernel: Kernel, plan: Plan | None, stream: Stream
-    ) -> Evidence:
+    def evidence(self, rows: ArrayRows, kernel: Kernel, plan: Plan | None) -> Evidence:
         if rows.n_rows <= FIRST_ROWS:
-            return super().evidence(rows, kernel, plan, stream)
+            return super().evidence(rows, kernel, plan)
         return NearestEvidence(rows, kernel, self)
 
-    def posterior(
-        self, basis: Basis, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Any:
-        return NearestPosterior.of(basis.kernel, self, sample, Deviations())
+    def posterior(self, data: FitData, sample: ArrayRows) -> NearestPosterior:
+        return NearestPosterior.of(data.kernel, self, sample, Deviations())
+
+    def conditioned(self, posterior: Any, rows: ArrayRows) -> NearestPosterior:
+        """Return the posterior given more rows, of positive weight or 0."""
+        Y, weight = rows.targets()
+        is_used = weight > 0
+        places = posterior.rows
+        _, before = places.targets()
+        both = ArrayRows(
+            stacked([places.X, rows.X[is_used]]),
+            np.concatenate([places.Y, Y[is_used]]),
+            np.concatenate([before, weight[is_used]]),
+        )
+        return NearestPosterior.of(posterior.kernel, self, both, posterior.deviations)
 
 
 def _scaled(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:

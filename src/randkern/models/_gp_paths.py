@@ -12,7 +12,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.kernels.draw import fit_plan
 from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models._gp_likelihood import Posterior
+from randkern.models._gp_posterior import Posterior
 
 # Number of features for prior draws of an exact kernel.
 _PRIOR_FEATURES = 2000
@@ -29,27 +29,26 @@ def posterior_paths(posterior: Posterior, columns: int, random_state: Any) -> Dr
     φ(x) = T⁻¹k(L, x). For the exact kernel they are draws of the prior, less
     k(x, X)(K + σ²W⁻¹)⁻¹(f(X) + ε): Matheron's rule.
     """
-    basis = posterior.basis
-    (weights,) = posterior.of_functions
-    factor = weights.factor
+    (factor,) = posterior.factors
     ops = ops_of(factor)
     generator = root_stream(random_state).child("sample_y").generator()
     drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
     parts: list[Draws] = []
-    if basis.plan is None:
-        X: Any = basis.X
-        prior = _prior_paths(basis.kernel, X, columns, random_state)
-        root = weights.root[:, None]
+    kernel, plan = posterior.kernel, posterior.plan
+    if plan is None:
+        X: Any = posterior.X
+        prior = _prior_paths(kernel, X, columns, random_state)
+        (root,) = posterior.roots or ()
+        root = root[:, None]
         # In the units of B⁻¹, where the noise of a row has the variance 1.
         right = root * prior(X) + drawn
         dual = -root * ops.algebra.factor_solve(factor, right)
-        parts = [prior, partial(predict_by_rows, basis.kernel, X, dual)]
+        parts = [prior, partial(predict_by_rows, kernel, X, dual)]
     else:
-        plan = basis.plan
         own = ops.algebra.triangular_solve(factor, drawn, transposed=True)
-        if basis.omits:
+        if plan.triangle is not None:
             projection: Any = plan.groups[0].factors[0].projection
-            prior = _prior_paths(basis.kernel, projection.rows, columns, random_state)
+            prior = _prior_paths(kernel, projection.rows, columns, random_state)
             own = own - plan.solve(prior(projection.rows))
             parts = [prior]
         parts.append(partial(predict_by_features, plan, own))

@@ -93,87 +93,86 @@ def search_space(
 ) -> tuple[Space, list[np.ndarray]]:
     """Return where θ is searched for, and where learning starts from.
 
-    `names` are those of the entries of θ, those of the kernel first. `sizes` are the
-    mean square of the targets, their variance, and the variance of the process; None
-    without a noise. A scale may change by `scale_range`.
+    `names` are those of the entries of θ, that of the noise last. `sizes` are the mean
+    square of the targets, their variance, and the variance of the process; None without
+    a noise. A scale may change by `scale_range`. Entries fixed in `user_bounds` are
+    those of `theta`.
     """
     are_signed = np.zeros(len(names), dtype=bool)
-    direction = np.zeros(len(names))
     are_signed[: hyper.size] = [name in hyper.signed_names for name in hyper.names]
+    direction = np.zeros(len(names))
     direction[: hyper.size] = hyper.rescaling()
-    signed = [
-        name for name, is_signed in zip(names, are_signed, strict=True) if is_signed
-    ]
-    square = spread = level = 1.0
+    first = theta
+    square = spread = 1.0
     if sizes is not None:
         square, spread, variance = sizes
-        level = square / (variance + math.exp(theta[names.index("noise")]))
-    starts = starting_points(names, theta, level, direction, signed, sample)
-    limits = bounds(
-        names, theta, starts[0], square, spread, scale_range, user_bounds, signed
-    )
-    low, high = np.transpose(limits)
-    centre, precision = prior_moments(names, priors, signed)
-    unit = square**0.5 or 1.0
-    space = Space(names, low, high, direction, are_signed, unit, centre, precision)
-    return space, starts
-
-
-def bounds(
-    names: list[str],
-    theta: np.ndarray,
-    centre: np.ndarray,
-    mean_square: float,
-    variance: float,
-    scale_range: float,
-    user_bounds: dict[str, Any],
-    signed: Collection[str] = (),
-) -> list[tuple[float, float]]:
-    """Return the least and the largest value of every entry of θ, around a centre.
-
-    A scale may change by `scale_range`, also from the mean square and the variance of
-    the targets if there is a noise. Numbers named in `signed` may have both signs, and
-    the size of the targets. Fixed entries are those of `theta`. Those in
-    `user_bounds` replace these.
-    """
+        level = square / (variance + math.exp(theta[-1]))
+        first = _in_units(level, names, theta, direction, are_signed)
     # Targets that are all equal do not determine their scale.
-    level, spread = (
-        math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
+    targets = [math.log(size) if size > 0 else 0.0 for size in (square, spread)]
+    around = [first]
+    low, high = (
+        first - math.log(_LENGTHSCALE_RANGE),
+        first + math.log(_LENGTHSCALE_RANGE),
     )
-    targets = [level, spread] if "noise" in names else []
-    sizes = [math.exp(size / 2) for size in targets]
-    sizes += [
-        abs(math.sinh(start))
-        for name, start in zip(names, centre, strict=True)
-        if name in signed
-    ]
-    out = []
-    for name, start in zip(names, centre, strict=True):
-        if name in signed:
-            reach = math.asinh(math.sqrt(scale_range) * max(sizes))
-            out.append((-reach, reach))
-        elif name == "noise":
-            low, high = (math.log(share) + level for share in _NOISE_SHARES)
-            out.append((min(start, low), max(start, high)))
-        else:
-            is_scale = name.rpartition("__")[2].partition("[")[0] in _SCALES
-            around = [start, *targets] if is_scale else [start]
-            reach = math.log(scale_range if is_scale else _LENGTHSCALE_RANGE)
-            out.append((min(around) - reach, max(around) + reach))
+    if sizes is not None:
+        around += [np.full(len(names), size) for size in targets]
+        low[-1], high[-1] = np.log(_NOISE_SHARES) + targets[0]
+        low[-1], high[-1] = min(low[-1], first[-1]), max(high[-1], first[-1])
+    are_scales = np.array([_attribute(name) in _SCALES for name in names])
+    reach = math.log(scale_range)
+    low = np.where(are_scales, np.min(around, axis=0) - reach, low)
+    high = np.where(are_scales, np.max(around, axis=0) + reach, high)
+    largest = [abs(np.sinh(first[are_signed]))]
+    if sizes is not None:
+        largest.append(np.exp(0.5 * np.array(targets)))
+    largest = np.concatenate(largest).max(initial=0.0)
+    high[are_signed] = math.asinh(math.sqrt(scale_range) * largest)
+    low[are_signed] = -high[are_signed]
     for key, pair in _general_first(user_bounds, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
-                out[place] = (float(theta[place]),) * 2
-                continue
-            positive = names[place] not in signed
-            low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", positive)
-            if low > high:
-                raise ValueError(
-                    f"the bounds of {key!r} must be increasing, got {pair!r}."
-                )
-            unit = math.log if positive else math.asinh
-            out[place] = (unit(low), unit(high))
-    return out
+                low[place] = high[place] = theta[place]
+            else:
+                is_signed = bool(are_signed[place])
+                low[place], high[place] = _bounds(key, pair, is_signed)
+    signed = [names[place] for place in np.flatnonzero(are_signed)]
+    centre, precision = prior_moments(names, priors, signed)
+    unit = square**0.5 or 1.0
+    space = Space(names, low, high, direction, are_signed, unit, centre, precision)
+    return space, _with_other_lengthscales(first, names, sample)
+
+
+def _in_units(
+    level: float,
+    names: list[str],
+    theta: np.ndarray,
+    direction: np.ndarray,
+    are_signed: np.ndarray,
+) -> np.ndarray:
+    """Return θ with the variance of the targets multiplied by a level.
+
+    The share of the noise stays. If no `direction` in θ multiplies the kernel,
+    variances and squares of signed numbers are multiplied.
+    """
+    if not level > 0:
+        return theta
+    moved = theta.copy()
+    step = direction.copy()
+    step[-1] = 1.0
+    if not direction.any():
+        step += [_attribute(name) == "variances" for name in names]
+        moved[are_signed] = np.arcsinh(np.sinh(theta[are_signed]) * math.sqrt(level))
+    return moved + math.log(level) * step
+
+
+def _bounds(key: str, pair: Any, is_signed: bool) -> tuple[float, float]:
+    """Return bounds of an entry of θ, given those of its number."""
+    low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", not is_signed)
+    if low > high:
+        raise ValueError(f"the bounds of {key!r} must be increasing, got {pair!r}.")
+    unit = math.asinh if is_signed else math.log
+    return unit(low), unit(high)
 
 
 def prior_moments(
@@ -234,46 +233,24 @@ def _pair(
     return tuple(values.tolist())
 
 
-def starting_points(
-    names: list[str],
-    theta: np.ndarray,
-    level: float,
-    rescaling: np.ndarray,
-    signed: Collection[str] = (),
-    rows: ArrayRows | None = None,
+def _with_other_lengthscales(
+    first: np.ndarray, names: list[str], rows: ArrayRows
 ) -> list[np.ndarray]:
-    """Return starts in the units of the targets, with several lengthscales.
+    """Return starts with the lengthscales of the first, and shorter and longer ones.
 
-    `level` is the mean square of the targets relative to their variance at θ. The
-    share of the noise is that of θ; `rescaling` is the direction in θ that multiplies
-    the kernel by e. If it is 0, variances and squares of signed numbers are multiplied.
-    The start with long lengthscales has short ones for the :func:`evident_columns` of
-    `rows`, if there is one per column.
+    The last has short ones for the :func:`evident_columns`, if there is one per column.
     """
-    moved = theta.copy()
-    if "noise" in names and level > 0:
-        direction = rescaling.copy()
-        direction[names.index("noise")] = 1.0
-        if not rescaling.any():
-            ends = [name.rpartition("__")[2].partition("[")[0] for name in names]
-            direction += [float(end == "variances") for end in ends]
-            are_signed = np.array([name in signed for name in names])
-            numbers = np.sinh(theta[are_signed]) * math.sqrt(level)
-            moved[are_signed] = np.arcsinh(numbers)
-        moved += math.log(level) * direction
     lengthscales = are_lengthscales(names)
     if not lengthscales.any():
-        return [moved]
-    shorter = moved - math.log(FACTOR) * lengthscales
-    longer = moved + math.log(FACTOR) * lengthscales
+        return [first]
+    shorter = first - math.log(FACTOR) * lengthscales
+    longer = first + math.log(FACTOR) * lengthscales
     for path in dict.fromkeys(name.partition("[")[0] for name in names):
         entries = [i for i, name in enumerate(names) if name.startswith(f"{path}[")]
-        is_lengthscale = path.rpartition("__")[2] == "lengthscale"
-        if rows is None or not is_lengthscale or len(entries) != rows.X.shape[1]:
-            continue
-        evident = evident_columns(rows)
-        longer[entries] = np.where(evident, shorter[entries], longer[entries])
-    return [moved, shorter, longer]
+        if _attribute(path) == "lengthscale" and len(entries) == rows.X.shape[1]:
+            evident = evident_columns(rows)
+            longer[entries] = np.where(evident, shorter[entries], longer[entries])
+    return [first, shorter, longer]
 
 
 def evident_columns(rows: ArrayRows) -> np.ndarray:
@@ -302,4 +279,9 @@ def evident_columns(rows: ArrayRows) -> np.ndarray:
 
 def are_lengthscales(names: list[str]) -> np.ndarray:
     """Return which entries of θ are lengthscales."""
-    return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
+    return np.array(["lengthscale" in _attribute(name) for name in names])
+
+
+def _attribute(name: str) -> str:
+    """Return the name of an entry of θ without its path and its index."""
+    return name.rpartition("__")[2].partition("[")[0]

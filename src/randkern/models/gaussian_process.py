@@ -35,15 +35,15 @@ from randkern.kernels import Kernel
 from randkern.models._feature_model import check_same_device
 from randkern.models._gp_evidence import Normal
 from randkern.models._gp_laplace import likelihood_of
-from randkern.models._gp_likelihood import Likelihood, Posterior
+from randkern.models._gp_likelihood import Likelihood
 from randkern.models._gp_model import (
     GaussianProcess,
     add_mean_function,
-    noise_of_new_rows,
     units_of,
 )
 from randkern.models._gp_neighbors import Nearest, check_neighbors
 from randkern.models._gp_paths import Draws, posterior_paths
+from randkern.models._gp_posterior import Posterior
 from randkern.models._targets import Numbers, RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
@@ -355,8 +355,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         kernel = add_mean_function(self._kernel_or_default, self.mean, rows, sample[0])
         data = self._drawn(replace(data, rows=rows), kernel)
         self.intercept_ = 0.0
-        self._likelihood = self._likelihood_of(data.rows, stream)
-        self._infer(data, report)
+        self._infer(data, self._likelihood_of(data.rows, stream), report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
         self._set_coefficients()
@@ -384,24 +383,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._posterior
         if not isinstance(posterior, Posterior):
             return
-        mean = posterior.of_functions[0].mean
-        triangle = posterior.basis.triangle
         if self.plan_ is not None:
-            self.coef_ = mean if mean.ndim == 1 else self._as_coef(mean)
-            return
-        self.X_fit_ = posterior.basis.X
-        if triangle is None:
-            self.dual_coef_ = self._drop_single_target(mean)
+            self.coef_ = self._as_coef(posterior.mean)
         else:
-            solve = ops_of(mean).algebra.triangular_solve
-            self.dual_coef_ = solve(triangle, mean, transposed=True)
+            self.X_fit_ = posterior.X
+            self.dual_coef_ = self._drop_single_target(posterior.mean)
 
     @property
     def precision_factor_(self) -> np.ndarray:
         """Cholesky factor of the precision of the weights of features."""
         likelihood = getattr(self, "_likelihood", None)
         if isinstance(likelihood, Normal) and self.plan_ is not None:
-            return self._posterior.of_functions[0].factor
+            return self._posterior.factors[0]
         raise AttributeError("only fits on features have a precision_factor_.")
 
     # -- prediction -----------------------------------------------------------
@@ -438,39 +431,63 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 "return_std and return_cov cannot both be True; call predict twice."
             )
         check_is_fitted(self)
+        if return_cov:
+            return self._mean_and_covariance(X, include_noise)
+        is_normal = isinstance(self._likelihood, Normal)
+        if is_normal and not return_std:
+            return self._values(X)
         if is_dask(X) and return_std:
             return self._lazy_mean_and_std(X, include_noise)
-        if not isinstance(self._likelihood, Normal):
-            if np.ndim(include_noise):
-                self._check_gaussian("an array of include_noise")
-            if return_cov:
-                self._check_gaussian("return_cov")
-            moments_of = partial(self._target_moments, return_std, include_noise)
-            return self._mapped(self.predict, X, moments_of, None, self._model_weights)
-        if return_cov:
-            self._joint("return_cov")
-        if not return_std and not return_cov:
-            return self._values(X)
-        noise = noise_of_new_rows(self, include_noise, X)
+        noise = self._noise_of_rows(X, include_noise)
 
-        def moments(rows: Rows) -> tuple[Any, Any]:
-            means, variances = self._posterior.moments(rows)
-            deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
-            return self._in_units(means), self._with_units(deviation, 1)
+        def moments(rows: Rows) -> Any:
+            mean, std = self._moments(rows, noise)
+            return (mean, std) if return_std else mean
 
-        if not return_cov:
-            is_joint = isinstance(self._posterior, Posterior)
-            like = self._model_weights if is_joint else None
-            return self._mapped(self.predict, X, moments, None, like)
+        is_joint = isinstance(self._posterior, Posterior)
+        like = self._posterior.mean if is_joint else None
+        return self._mapped(self.predict, X, moments, None, like)
+
+    def _moments(self, X: Rows, noise: Any = False) -> tuple[Any, Any]:
+        """Return means and standard deviations of checked rows, in units of targets."""
+        likelihood: Any = self._likelihood
+        means, variances = likelihood.moments(*self._posterior.moments(X), noise)
+        return self._in_units(means), self._with_units(variances[:, 0] ** 0.5, 1)
+
+    def _mean_and_covariance(self, X: Any, include_noise: Any) -> tuple[Any, Any]:
+        """Return means of rows in memory, and their covariance."""
+        posterior = self._joint("return_cov")
         if not are_in_memory(X):
             raise ValueError(
                 f"return_cov=True needs rows in memory, got {type(X).__name__}; pass "
                 "an array."
             )
+        noise = self._noise_of_rows(X, include_noise)
         X = validate_rows(self, X, reset=False)
-        covariance = self._joint("return_cov").covariance(X)
-        ops_of(X).algebra.add_to_diagonal(covariance, noise)
+        covariance = posterior.covariance(X)
+        zero = 0.0 * covariance.diagonal()
+        likelihood: Any = self._likelihood
+        _, added = likelihood.moments(zero, zero, noise)
+        ops_of(X).algebra.add_to_diagonal(covariance, added)
         return self._values_of(X), self._with_units(covariance, 2)
+
+    def _noise_of_rows(self, X: Any, include_noise: Any) -> Any:
+        """Return whether noise is included, or the weights of its precisions."""
+        if np.ndim(include_noise) == 0:
+            return bool(include_noise)
+        self._check_gaussian("an array of include_noise")
+        if self.weights != "precision" or not are_in_memory(X):
+            raise ValueError(
+                "include_noise takes weights of rows in memory, of a process with "
+                "weights='precision' and a Gaussian likelihood."
+            )
+        weight: Any = check_weights(include_noise, validate_rows(self, X, reset=False))
+        if not bool((weight > 0).all()):
+            raise ValueError(
+                f"include_noise has the weight {float(weight.min()):.3g}, expected "
+                "positive weights of new rows; pass only rows of positive weight."
+            )
+        return weight
 
     def _lazy_mean_and_std(self, X: Any, include_noise: Any) -> tuple[Any, Any]:
         """Return means and standard deviations of a Dask collection."""
@@ -494,17 +511,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             raise ValueError(
                 f"{what} needs likelihood='gaussian', got {self.likelihood!r}."
             )
-
-    def _target_moments(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
-        """Return means, and standard deviations, under a non-Gaussian likelihood."""
-        likelihood: Any = self._likelihood
-        means, variances = self._posterior.moments(X)
-        mean, variance = likelihood.moments(means[:, 0], variances[:, 0], include_noise)
-        like = ops_of(mean).float64_like
-        mean = self._with_units(mean, 1) + like(self._target_mean, mean)[0]
-        if not return_std:
-            return mean
-        return mean, self._with_units(variance**0.5, 1)
 
     def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
         """Return deviations (power 1) or covariances (2) in units of the targets."""
@@ -533,7 +539,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         if not isinstance(self._posterior, Posterior):
-            return self._in_units(self._posterior.moments(X)[0])
+            return self._moments(X)[0]
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
@@ -676,6 +682,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
         out = copy(self)
-        out._posterior = self._posterior.updated(rows, self._likelihood)
+        likelihood: Any = self._likelihood
+        out._posterior = likelihood.conditioned(self._posterior, rows)
         out._set_coefficients()
         return out

@@ -32,9 +32,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     P(y = 1 | x) = 1/(1 + exp(−f(x))) with f(x) = φ(x)·b, b ~ N(0, I). Laplace's
     approximation replaces the posterior of b by a normal distribution at its mode, with
-    the full D × D precision I + ZᵀWZ; probabilities are averaged over it. Several
-    classes share one kernel: each against the rest, with normalised probabilities, or
-    in one model, P(y = c | x) = exp(f_c(x))/Σ_d exp(f_d(x)).
+    the full D × D precision I + ZᵀWZ; probabilities are averaged over it. For several
+    classes P(y = c | x) = exp(f_c(x))/Σ_d exp(f_d(x)), with one kernel for all f_c.
 
     Parameters
     ----------
@@ -55,9 +54,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         and the standard deviation of the logarithm. Names are those of
         `hyperparameters_`; without an index or a path they refer to every entry of that
         name.
-    multi_class : {"one_vs_rest", "softmax"}, default="one_vs_rest"
-        The model for more than two classes. ``"one_vs_rest"``: one process per class,
-        with probabilities divided by their sum; ``"softmax"``: a joint likelihood.
     class_weight : dict, "balanced" or None, default=None
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
@@ -89,16 +85,16 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         uniform sample of 1,000 for features (464 for ten classes), all for the exact
         kernel.
     log_marginal_likelihood_value_ : float
-        Laplace's approximation for all rows, summed over classes if there are more
-        than two; for the softmax, that for the rows that were learned from.
+        Laplace's approximation for all rows; for more than two classes, for the rows
+        that were learned from.
 
     Notes
     -----
     PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``.
 
-    The softmax is learned by Laplace's approximation for the sampled rows, with all
-    classes jointly (algorithm 3.3). The mode given all rows is that of
+    Several classes are learned by Laplace's approximation for the sampled rows, jointly
+    (algorithm 3.3). The mode given all rows is that of
     :class:`~randkern.KernelLogistic` with C=1. The precisions of the weights there are
     I + ZᵀD_cZ, D × D each, with D_c the probabilities of class c: the coupling of
     classes is neglected, so variances of differences f_c − f_d are a little smaller
@@ -123,7 +119,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GaussianProcess._parameter_constraints,
-        "multi_class": [StrOptions({"one_vs_rest", "softmax"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -136,7 +131,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         n_restarts_optimizer: int = 0,
         bounds: dict[str, Any] | None = None,
         priors: dict[str, Any] | None = None,
-        multi_class: str = "one_vs_rest",
         class_weight: Any = None,
         projection: str = "auto",
         fourier: str = "pair",
@@ -150,7 +144,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.n_restarts_optimizer = n_restarts_optimizer
         self.bounds = bounds
         self.priors = priors
-        self.multi_class = multi_class
         self.class_weight = class_weight
         self.projection = projection
         self.fourier = fourier
@@ -187,11 +180,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         data = self._read(X, y, sample_weight, stream)
-        is_softmax = self.multi_class == "softmax" and self._many_targets
-        self._likelihood = Softmax() if is_softmax else Bernoulli()
-        self._infer(data, report)
+        self._infer(data, Softmax() if self._many_targets else Bernoulli(), report)
         if self.plan_ is None:
-            self.X_fit_ = self._posterior.basis.X
+            self.X_fit_ = self._posterior.X
         report.end()
         return self
 
@@ -208,7 +199,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """
         check_is_fitted(self)
         width = len(self.classes_)
-        like = self._posterior.of_functions[0].mean
+        like = self._posterior.mean
         return self._mapped(self.predict_proba, X, self._probabilities, width, like)
 
     def _probabilities(self, X: Rows) -> np.ndarray:
@@ -219,11 +210,5 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """Return probabilities given means and variances of every f, (n, k)."""
         if isinstance(self._likelihood, Softmax):
             return mean_softmax(means, variances)
-        ops = ops_of(means)
-        columns = zip(means.T, variances.T, strict=True)
-        out = ops.hstack([mean_probability(*pair)[:, None] for pair in columns])
-        if out.shape[1] == 1:
-            return ops.hstack([1 - out, out])
-        total = out.sum(axis=1)[:, None]
-        none = ops.asarray(total == 0, out)
-        return out / (total + none) + none / out.shape[1]
+        chance = mean_probability(means[:, 0], variances[:, 0])[:, None]
+        return ops_of(means).hstack([1 - chance, chance])

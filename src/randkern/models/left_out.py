@@ -131,6 +131,8 @@ class MergedRows:
     Attributes
     ----------
     rows : ArrayRows
+    first : ndarray
+        The number of the first copy of each different row.
     group : ndarray of shape (n,)
         For each of the given rows, the number of the row that it is a copy of.
     share : ndarray of shape (n,)
@@ -138,13 +140,9 @@ class MergedRows:
     """
 
     rows: ArrayRows
+    first: np.ndarray
     group: np.ndarray
     share: np.ndarray
-
-    @property
-    def first(self) -> np.ndarray:
-        """The number of the first copy of each different row."""
-        return np.unique(self.group, return_index=True)[1]
 
     def expanded(self, weights: Array) -> Any:
         """Return the weights (n, k) of all rows in a sum over the merged ones."""
@@ -165,7 +163,7 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
         weight = ops_of(rows.Y).to_host(rows.weight)
     total = np.bincount(copies.group, weight)
     share = weight / np.where(total > 0, total, 1.0)[copies.group]
-    return MergedRows(_merged(rows, copies), copies.group, share)
+    return MergedRows(_merged(rows, copies), *copies, share)
 
 
 def distinct_rows(rows: ArrayRows) -> ArrayRows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -31,7 +31,7 @@ from randkern.models import (
 )
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.cells import scaled_columns
-from randkern.onnx.operators import encoded, features, gram, solved
+from randkern.onnx.operators import encoded, features, gram
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import TabularModel
@@ -417,25 +417,20 @@ def _cell_probabilities(model: LocalClassifier, cell: int, X: Traced) -> Any:
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
     """Return the means of every f of a Gaussian process, (n, k), and variances."""
     check_numbers(model)
-    basis = model._posterior.basis
+    posterior = model._posterior
     if model.plan_ is not None:
         Z = features(model.plan_, X)
     else:
         Z = gram(model.kernel_, X, model.X_fit_)
-        if basis.triangle is not None:
-            Z = solved(Z, basis.triangle)
-    means, variances = [], []
-    for posterior in model._posterior.of_functions:
-        arrays = {
-            field.name: on_host(getattr(posterior, field.name))
-            for field in fields(posterior)
-            if np.ndim(getattr(posterior, field.name))
-        }
-        mean, variance = replace(posterior, **arrays).moments(cast(Any, Z))
-        variance = variance + basis.omitted_variance(X, Z)
-        means.append(mean if mean.ndim == 2 else mean[:, None])
-        variances.append(variance[:, None])
-    return _XP.concat(means, axis=1), _XP.concat(variances, axis=1)
+    roots = posterior.roots
+    posterior = replace(
+        posterior,
+        mean=on_host(posterior.mean),
+        factors=[on_host(factor) for factor in posterior.factors],
+        roots=None if roots is None else [on_host(root) for root in roots],
+    )
+    means, variances = posterior.moments_of(X, Z)
+    return means, variances
 
 
 def _process_values(

@@ -27,16 +27,10 @@ from randkern._tables import TableEncoder
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.table_format import TableFormat
 from randkern.datasets.schema import TableSchema
-from randkern.models._gp_evidence import FeaturePosterior, Normal, RowPosterior
-from randkern.models._gp_laplace import (
-    Bernoulli,
-    LaplacePosterior,
-    Poisson,
-    Softmax,
-    StudentT,
-)
-from randkern.models._gp_likelihood import Basis, Posterior
+from randkern.models._gp_evidence import Normal
+from randkern.models._gp_laplace import Bernoulli, Poisson, Softmax, StudentT
 from randkern.models._gp_neighbors import Deviations, Nearest, NearestPosterior
+from randkern.models._gp_posterior import Posterior
 from randkern.models.cells import CellTree
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -83,13 +77,10 @@ class TensorArray(np.ndarray):
 # The package exposes parts of estimators that are not public under their class names
 # (see its `__getattr__`): these, and every class of a few families (`_stored_types`).
 _PARTS = (
-    Basis,
     Bernoulli,
     Factor,
-    FeaturePosterior,
     Group,
     InputMap,
-    LaplacePosterior,
     Mixing,
     Nearest,
     NearestPosterior,
@@ -98,7 +89,6 @@ _PARTS = (
     Plan,
     Poisson,
     Posterior,
-    RowPosterior,
     ScatteringMedium,
     Softmax,
     StudentT,

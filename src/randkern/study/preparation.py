@@ -94,8 +94,7 @@ def _described(encoder: TabularEncoder) -> str:
     columns = encoder.columns_
     categories = np.unique(columns[np.isin(columns, encoder._categories)])
     width = int(np.isin(columns, categories).sum())
-    n_numbers = len(encoder._varying)
-    n_missing = len(encoder._missing)
+    n_numbers, n_missing, _ = encoder.widths_
     constant = encoder.n_features_in_ - len(np.unique(columns))
     parts = [
         (n_numbers, f"{n_numbers} numeric, standardised"),

@@ -125,8 +125,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(rows.X, sample_weight=rows.weight)
         rows = rows.merged(encoder)
-        n_numbers = len(encoder._varying)
-        d = n_numbers + (len(encoder.columns_) - n_numbers) // INDICATORS_PER_NUMBER
+        n_numbers, *indicators = encoder.widths_
+        d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
         return rows, plan_of(len(rows), max(d, 1), n_classes, float(self.time_limit))
 
     def _search(

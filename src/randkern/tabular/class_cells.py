@@ -31,7 +31,6 @@ from randkern.tabular.logistic import (
     TOL,
     Part,
     logistic,
-    strength,
     with_constant,
 )
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
@@ -147,7 +146,7 @@ def _with_best_penalty(
 
     def evaluate(at: int) -> Part:
         candidate = replace(part, share=FIRST_PENALTY / DIVISORS[at])
-        C = strength(candidate)
+        C = candidate.strength
         P = np.concatenate([fit.probabilities(C, is_late) for fit in fits])
         loss = mean_log_loss(P, labels, weight)
         return replace(candidate, P=P, loss=loss)
@@ -165,9 +164,9 @@ def chosen_in_cells(
 ) -> tuple[Part, Table]:
     """Return the kernel and the penalty of smallest log loss.
 
-    The kernel is the first of the trials, or is learned further: in cells, or, if rows
-    depend on each other, adapted to more rows. The part has the probabilities of rows
-    by fits that do not know them, which are returned with it.
+    The kernel is the first of the trials, or is learned further in cells, unless rows
+    depend on each other. The part has the probabilities of rows by fits that do not
+    know them, which are returned with it.
     """
     table, plan = learning.table, learning.plan
     if table.folds is None:
@@ -179,7 +178,7 @@ def chosen_in_cells(
         cells = [table.take(generator.permutation(cell)) for cell in drawn]
         pieces = [_Choosing(cell, int(HELD_SHARE * len(cell))) for cell in cells]
     else:
-        learned = learning.adapted(trials[0], plan.last_adapted_rows)
+        learned = trials[0]
         order = learning.order
         rest, held = divided(order, table.folds, n_held_of(len(order)))
         m = min(plan.choosing_rows, len(rest))
@@ -205,7 +204,7 @@ def chosen_in_cells(
 def fit_all_in_cells(part: Part, learning: Learning, seed: int) -> Member:
     """Fit all rows in cells as large as planned."""
     encoded = learning.encoded_table(part.trial, learning.table, "float32")
-    exact = logistic(part.trial.kernel, strength(part), seed)
+    exact = logistic(part.trial.kernel, part.strength, seed)
     model: Any = exact
     if learning.plan.cell_rows < len(encoded):
         model = LocalClassifier(exact, learning.plan.cell_rows)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds
-from randkern.tabular.leave_one_out import inverse
 from randkern.tabular.presets import EFFECT_VALUES, LEAST_EFFECT_ROWS, SHUFFLES
+from randkern.tabular.rows import Table
 from randkern.tabular.trials import Trial
 
 # The weight of a kernel, and the kernel.
@@ -105,33 +106,21 @@ class _Fit(RegressorMixin, BaseEstimator):
 
     def fit(self, known: np.ndarray, y: Any = None) -> _Fit:
         """Fit some of the rows."""
-        self.known, self.duals, self.intercepts = known, [], []
-        effects, Y = self.effects, self.effects.Y[known]
+        effects, self.fits = self.effects, []
         folds = None if effects.folds is None else effects.folds.take(known)
         for _, trial in effects.parts:
-            rows = effects.rows[trial.numbers][known]
-            gram = np.array(trial.kernel._gram(rows, None))
-            if folds is not None:
-                folds.add_effect(gram)
-            P, penalty = None, trial.alpha / effects.weight[known]
-            while P is None:
-                P = inverse(gram.copy(), penalty)
-                if P is None:  # rounding errors may need a larger penalty
-                    penalty *= 10.0
-            dual = P @ Y
-            self.duals.append(dual)
-            left = Y - gram @ dual - penalty[:, None] * dual
-            self.intercepts.append(left.mean(axis=0))
+            rows, Y = effects.rows[trial.numbers][known], effects.Y[known]
+            table = Table(rows, Y, effects.weight[known], folds=folds)
+            order = np.arange(len(known))
+            self.fits.append(fit_ridge(trial.kernel, trial.alpha, table, order))
         return self
 
     def predict(self, numbers: np.ndarray) -> np.ndarray:
         """Return predictions, (n, k)."""
         effects, total = self.effects, np.zeros((len(numbers), self.effects.Y.shape[1]))
-        fits = zip(effects.parts, self.duals, self.intercepts, strict=True)
-        for (share, trial), dual, intercept in fits:
+        for (share, trial), fit in zip(effects.parts, self.fits, strict=True):
             rows = effects.rows[trial.numbers]
             columns = effects.columns[trial.numbers]
             changed = rows[numbers[:, columns], np.arange(len(columns))]
-            gram = trial.kernel._gram(changed, rows[self.known])
-            total += share * (gram @ dual + intercept)
+            total += share * fit.predict(changed)
         return total

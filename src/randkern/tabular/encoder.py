@@ -80,6 +80,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     blocks_ : ndarray of shape (n_features_out,)
         Indices from 0 on, equal for output columns that belong together, such as those
         of a categorical column's values.
+    widths_ : tuple of three int
+        Numbers of output columns of scaled numbers, of indicators of missing ones, and
+        of categories, in this order.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -231,6 +234,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 "free text (text_columns)."
             )
 
+    @property
+    def widths_(self) -> tuple[int, int, int]:
+        check_is_fitted(self)
+        n_numbers, n_missing = len(self._varying), len(self._missing)
+        return n_numbers, n_missing, len(self.columns_) - n_numbers - n_missing
+
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded rows, (n, n_features_out).
 
@@ -241,7 +250,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         numbers, objects = self._split(self._checked(X, reset=False))
         out = np.empty((len(numbers), len(self.columns_)), dtype=self.dtype)
-        n_numbers, n_missing = len(self._varying), len(self._missing)
+        n_numbers, n_missing, _ = self.widths_
         if n_numbers:
             filled = np.where(np.isnan(numbers), self._medians, numbers)
             scaled = self._clipped(filled[:, self._varying])
@@ -307,13 +316,13 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = check_feature_names_in(self, input_features)
-        n_missing = len(self._missing)
+        n_numbers, n_missing, _ = self.widths_
         out = [names[j] for j in self.columns_]
-        for at in range(len(self._varying), len(self._varying) + n_missing):
+        for at in range(n_numbers, n_numbers + n_missing):
             out[at] = f"{out[at]}_missing"
         if self._one_hot is not None:
             levels = self._one_hot.get_feature_names_out(names[self._categories])
-            out[len(self._varying) + n_missing :] = levels
+            out[n_numbers + n_missing :] = levels
         return np.array(out, dtype=object)
 
     # -- reading ----------------------------------------------------------------------
@@ -466,7 +475,7 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
-    X = readable_rows(estimator, X)
+    X = readable_rows(X, estimator=estimator)
     with naming_cells(X):
         return validate_data(
             estimator,

@@ -138,10 +138,9 @@ def adapted(
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
     there is time.
     """
-    fit_exactly = fit_tail if encoded.folds is None else _fit_and_leave_out
 
     def error(at: tuple[int, int]) -> float:
-        fit = fit_exactly(*_stepped(kernel, alpha, at), encoded)
+        fit = fit_tail(*_stepped(kernel, alpha, at), encoded)
         if not np.isfinite(fit.residuals).all():
             return math.inf
         targets = encoded.Y[fit.evaluated]

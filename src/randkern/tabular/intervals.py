@@ -101,10 +101,10 @@ class Spread:
         best, gain = alike, 0.0
         penalties = SIZE_PENALTIES if known.any(axis=0).all() else ()
         for penalty in penalties:
-            rows_out = left_out(gram, penalty / weight[sample], targets, part)
-            if rows_out is None:
+            residuals = left_out(gram, penalty / weight[sample], targets, part)
+            if residuals is None:
                 continue
-            guessed = np.exp(targets[out] - rows_out.residuals)
+            guessed = np.exp(targets[out] - residuals)
             unit = (known[out] / guessed).mean(axis=0)
             better = losses - _losses(known[out], unit * guessed)
             least = better.mean() - better.std() / np.sqrt(len(out))

@@ -17,7 +17,7 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.leave_one_out import Loss
-from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
+from randkern.tabular.presets import ADAPTED_SHARE, MAX_MEMBERS, Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -82,7 +82,9 @@ class Learning:
         searched = order[: min(plan.searched_rows, n_first)]
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
-        if len(standard._varying):
+        # Quantiles end at the last known time, beyond which all rows would be alike.
+        is_forward = table.folds is not None and table.folds.is_forward
+        if standard.widths_[0] and not is_forward:
             with ignoring(UserWarning):  # what the first has warned of
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
@@ -100,7 +102,8 @@ class Learning:
         In time, the first of these kernels would know few rows.
         """
         folds = self.table.folds
-        return 0 if folds is not None and folds.is_forward else self.plan.n_refits
+        is_forward = folds is not None and folds.is_forward
+        return MAX_MEMBERS if self.plan.is_refitted and not is_forward else 0
 
     @property
     def searched_folds(self) -> Folds | None:
@@ -182,8 +185,12 @@ class Learning:
         return None if self.deadline.ends(COMPARISON) else learned
 
     def adapted(self, trial: Trial, n_rows: int) -> Trial:
-        """Return a trial adapted to more rows than it was learned from, if they are."""
-        if n_rows < ADAPTED_SHARE * trial.n_rows or self.deadline.ends(COMPARISON):
+        """Return a trial adapted to more rows than it was learned from, if they are.
+
+        Rows that depend on each other are too few values to adapt to.
+        """
+        few = n_rows < ADAPTED_SHARE * trial.n_rows or self.table.folds is not None
+        if few or self.deadline.ends(COMPARISON):
             return trial
         # Rows unknown to the search come last: they evaluate it.
         sample = self.encoded_table(trial, self.table.take(self.order[:n_rows]))

@@ -206,10 +206,9 @@ def fit_in_cells(
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
+    trial = trials[0]
     if are_independent:
         trial = learned_in_cells(trials, U, learning, stream)
-    else:
-        trial = learning.adapted(trials[0], learning.plan.last_adapted_rows)
     if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, X, "float32")
     ridge = CellRidge(trial.kernel, float(trial.alpha))

@@ -21,6 +21,7 @@ from randkern.tabular.leave_one_out import (
     Evidence,
     LeaveOneOut,
     Loss,
+    Objective,
     OutOfTimeError,
     is_noisy,
     log_squares,
@@ -84,8 +85,9 @@ class KernelSearch:
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
     blocks of columns that share a lengthscale. The search ends with its deadline, but
     not before the first three kernels, or if `report`, called with every trial, says
-    so. Up to 2,500 rows, kernels are learned by their evidence; from more, or of
-    targets without noise, by the leave-one-out loss.
+    so. Up to 2,500 rows, and targets of groups or in time, are learned by their
+    evidence; more, targets without noise and labels of groups by the leave-one-out
+    loss.
     """
 
     step = "the search"
@@ -104,8 +106,10 @@ class KernelSearch:
     ):
         self.loss, self.precision = loss, PRECISIONS[is_noisy(loss)]
         self.folds = folds
-        few = len(Y) <= SEARCHED_ONCE and folds is None
-        self.criterion = Evidence if few else LeaveOneOut
+        by_evidence = len(Y) <= SEARCHED_ONCE
+        if folds is not None:  # of labels of 50 new groups, log loss would be .03 more
+            by_evidence = folds.is_forward or not is_noisy(loss)
+        self.criterion: type[Objective] = Evidence if by_evidence else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         self.deadline = deadline
         self.log = TrialLog(report)
@@ -113,7 +117,7 @@ class KernelSearch:
         # Those of this criterion.
         self.trials: list[Trial] = []
 
-    def by(self, criterion: type[LeaveOneOut]) -> KernelSearch:
+    def by(self, criterion: type[Objective]) -> KernelSearch:
         """Return a search by another criterion, with values that do not compare."""
         other = copy(self)
         other.criterion, other.trials = criterion, []
@@ -141,7 +145,7 @@ class KernelSearch:
         numbers: str,
         rows: np.ndarray,
         precision: float | None = None,
-    ) -> LeaveOneOut:
+    ) -> Objective:
         return self.criterion(
             kernel,
             self.rows[numbers][rows],
@@ -160,24 +164,24 @@ class KernelSearch:
 
     def _objective_of(
         self, trial: Trial, rows: np.ndarray, precision: float | None = None
-    ) -> LeaveOneOut:
+    ) -> Objective:
         """Return the objective of a trial's kernel on some rows."""
         kind = trial.kernel, trial.form, trial.numbers
         return self._objective(*kind, rows, precision)
 
     def _record(
         self,
-        goal: LeaveOneOut,
+        goal: Objective,
         kind: tuple[str, str, str],
         began: float,
     ) -> Trial:
         """Report the best point of an objective as a trial of this kind."""
-        value, theta, error = goal.best
+        value, theta = goal.best
         trial = Trial(
             *kind,
             kernel=goal.kernel(theta),
             alpha=goal.alpha(theta),
-            error=error,
+            error=goal.error(theta),
             n_rows=len(goal.X),
             seconds=working_seconds() - began,
             theta=theta,
@@ -251,14 +255,14 @@ class KernelSearch:
         low, high = (np.full_like(start.theta, b) for b in np.log(LENGTHSCALES))
         low[-1], high[-1] = np.log(PENALTIES)
         path = Adam(start.theta, low, high, steps)
-        values: list[tuple[float, float]] = []
+        values: list[float] = []
         thetas: list[np.ndarray] = []
         for at in range(steps):
             rows = np.take(self.order, np.arange(at * n, (at + 1) * n), mode="wrap")
             goal = self._objective_of(start, rows, 0.0)
             _, gradient = goal(path.theta)
             if goal.best[1] is not None:
-                values.append((goal.best[0], goal.best[2]))
+                values.append(goal.best[0])
                 thetas.append(path.theta)
             path.step(gradient)
             if values and self._over:
@@ -266,9 +270,8 @@ class KernelSearch:
         half = len(values) // 2
         if not values:
             return replace(start, objective=math.inf)
-        objective, error = np.mean(values[half:], axis=0).tolist()
-        theta = np.mean(thetas[half:], axis=0)
-        goal.best, goal.origin = (objective, theta, error), start.origin
+        goal.best = float(np.mean(values[half:])), np.mean(thetas[half:], axis=0)
+        goal.origin = start.origin
         return self._record(goal, start.kind, began)
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
@@ -286,7 +289,8 @@ class KernelSearch:
         descents = self._from_many if len(self.Y) > SEARCHED_ONCE else self._from_few
         trials = descents(plan)
         is_exact = trials[0].error < NOISELESS and not is_noisy(self.loss)
-        if self.criterion is Evidence and is_exact and not self._over:
+        may_be_exact = self.criterion is Evidence and self.folds is None
+        if may_be_exact and is_exact and not self._over:
             other = self.by(LeaveOneOut)
             exact = other._continued(other._from_few(plan), plan)
             # Objectives of the two criteria are not comparable, but errors are.

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.trials import Trial
 
-# The block of an encoded column, and its category; they do not change between fits.
+# The input column of an encoded one, and its name; they do not change between fits.
 Column = tuple[int, str]
 
 
@@ -39,14 +39,10 @@ class Candidates:
 
 
 def _columns_of(encoder: TabularEncoder) -> list[Column]:
-    blocks, n = encoder.columns_.copy(), len(encoder._varying)
-    missing = slice(n, n + len(encoder._missing))
-    blocks[missing] = -1 - blocks[missing]
-    levels: list[str] = []
-    if encoder._one_hot is not None:
-        levels = encoder._one_hot.get_feature_names_out().tolist()
-    names = [""] * (len(blocks) - len(levels)) + levels
-    return list(zip(blocks.tolist(), names, strict=True))
+    blocks, (n_numbers, n_missing, _) = encoder.columns_.copy(), encoder.widths_
+    missing = slice(n_numbers, n_numbers + n_missing)
+    blocks[missing] = -1 - blocks[missing]  # have lengthscales of their own
+    return list(zip(blocks.tolist(), encoder.get_feature_names_out(), strict=True))
 
 
 def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
