@@ -142,6 +142,14 @@ class FeatureMatrix:
         self._gemm = ops_of(like).skinny_gemm
 
     @property
+    def rounding(self) -> float:
+        """The relative rounding error of products."""
+        # Features in 16 bits are multiplied in single precision.
+        compressed = self._cache is not None and self._cache.scales is not None
+        dtype = np.float32 if compressed else self._ops.numpy_dtype(self.like)
+        return float(np.finfo(dtype).eps)
+
+    @property
     def cached(self) -> Any:
         """All features, if they are cached uncompressed, else None."""
         cache = self._cache
