@@ -96,9 +96,9 @@ minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all tha
 # Zen; the first line of each run says which was loaded.) What no product of matrices
 # can change is left out.
 KERNELS ?= Haswell SkylakeX Zen Sandybridge Nehalem
-NO_BLAS := bench cli compare damaged_files datasets docs documented files image_files import \
-    lab notebook object_archive onnx pages persistence plots records rehearsal release render \
-    reporting reproduce skips structure table_texts torch
+NO_BLAS := cli columns compare damaged_files datasets documented files image_files import lab \
+    notebook object_archive onnx pages persistence plots records rehearsal release render \
+    reporting skips structure table_schema table_texts torch walks warnings written
 blas: $(VENV)/test.stamp ## tests of numbers under five kernels of OpenBLAS, on one and two threads
 	@failed=0; for kernel in $(KERNELS); do for threads in 1 2; do \
 	    echo "OpenBLAS $$kernel, $$threads threads"; \

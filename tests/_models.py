@@ -72,7 +72,11 @@ MODELS = {
     ),
     "ridge on landmarks": Model(_ridge(features="nystrom", n_components=20), copies=N),
     "ridge classifier": Model(
-        _of_labels(rk.KernelRidgeClassifier, fit_intercept=True), "labels"
+        rk.KernelRidgeClassifier(
+            rk.Gaussian("median"), n_components=40, fit_intercept=True, random_state=0
+        ),
+        "labels",
+        copies=N,  # weights of pairs of rows
     ),
     "balanced ridge classifier": Model(
         _of_labels(rk.KernelRidgeClassifier, class_weight="balanced", solver=PRECISE),

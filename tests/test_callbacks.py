@@ -9,6 +9,8 @@ import sklearn
 
 import randkern as rk
 
+pytest.importorskip("sklearn.callback")
+
 
 class Listener:
     """Notes what it is told, and stops a fit at the end of a task."""

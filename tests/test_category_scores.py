@@ -80,13 +80,13 @@ def test_the_only_column_of_a_table_has_scores():
 
 
 def test_rare_and_unknown_levels_have_no_effect():
-    table = pd.DataFrame({"c": ["a"] * 6 + ["b"] * 6 + ["once"] + [None] * 3})
-    y = np.arange(16.0)
+    levels = ["a"] * 6 + ["b"] * 4 + ["twice"] * 2 + ["once"] + [None] * 3
+    table, y = pd.DataFrame({"c": levels}), np.arange(16.0)
     scores = CategoryScores(["c"]).fit(table, y)
     new = scores.transform(pd.DataFrame({"c": ["once", "new", None, "a"]}))["c score"]
     assert new[0] == new[1]
     assert new[3] < 5 < new[0] < new[2]
-    assert scores.levels_[0].tolist() == ["a", "b", None]
+    assert scores.levels_[0].tolist() == ["a", "b", "twice", None]
 
 
 @pytest.mark.parametrize("classes", [False, True])

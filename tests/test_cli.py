@@ -308,26 +308,6 @@ def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
     assert {note["n_components"] for note in found["skipped"]} == {None, 5, 20}
 
 
-def test_a_fit_that_would_end_late_is_not_begun():
-    from randkern.reporting.deadline import Deadline
-    from randkern.study.compare import _operations
-
-    deadline = Deadline(100.0)
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
-    deadline.note(_operations(10_000, 1000), 1.0)  # 1e10 operations in a second
-    assert deadline.reason_to_skip(_operations(10_000, 3000)) is None  # 9 seconds
-    # 10¹² / 3 operations take 33 seconds, 27 times as many 891 (1 % of a second is
-    # that of any fit).
-    assert deadline.reason_to_skip(_operations(10_000, None)) is None
-    assert "about 891 s, and 100 s of" in deadline.reason_to_skip(
-        _operations(30_000, None)
-    )
-    assert Deadline(None).reason_to_skip(1e300) is None
-    # A small fit says little of a larger one: both take a moment.
-    deadline.note(_operations(400, 10), 0.2)
-    assert deadline.reason_to_skip(_operations(400, None)) is None
-
-
 @pytest.mark.parametrize("limit", ["inf", "nan", "0"])
 def test_time_limits_are_finite(app, limit):
     for command in (("fit", "x.csv", "--target", "y"), ("compare",)):

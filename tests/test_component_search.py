@@ -130,6 +130,7 @@ def test_the_search_takes_what_a_fit_takes(rng):
         chosen.set_params(cv=splits).fit(X, X[:, 0])
 
 
+@pytest.mark.nightly
 def test_losses_are_those_of_the_model(clusters, rng):
     """Outliers do not hide a gain from SVR, nor most rows that of a rare class."""
     X, y = clusters

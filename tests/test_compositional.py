@@ -76,7 +76,7 @@ def test_independent_draws_are_unbiased(activation, base):
         assert np.all(error <= (1.0 if BASES[base].unit else 1.5) * bound), shape
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("activation", "base"), COMBINATIONS)
 def test_weighted_columns_are_unbiased(activation, base):
     """The default: no further from the kernel than independent draws may be."""
@@ -146,7 +146,7 @@ def test_the_variance_of_independent_draws_is_that_over_seeds(base, constant):
     assert bound.max() < 0.4 * variance.max()  # the power
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("base", ["circle", "binary", "categorical-4"])
 def test_narrow_maps_are_unbiased(n_components, base):

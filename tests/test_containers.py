@@ -21,6 +21,7 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import has_fit_parameter
 
 import randkern as rk
 from _models import MODELS, TABLE, Model, N, answers, arrays_of, assert_alike, host
@@ -264,3 +265,39 @@ def test_rows_stay_on_their_device(name, container, monkeypatch):
             copied.clear()
             model.predict(rows)
             assert not copied
+
+
+# -- weights ------------------------------------------------------------------------
+
+# Leaving out a copy of a row is not leaving out the row, and landmarks are drawn.
+OF_ROWS = ("CV", "landmarks")
+WEIGHTED = [
+    name
+    for name, case in MODELS.items()
+    if has_fit_parameter(case.model, "sample_weight")
+    and not any(word in name for word in OF_ROWS)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WEIGHTED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_weights_are_repetitions(name):
+    case = MODELS[name]
+    X, y = TABLE["X"], TABLE[case.targets]
+    counts = np.random.default_rng(1).integers(0, 4, len(X))
+    rows = np.repeat(np.arange(len(X)), counts)
+    weighted = clone(case.model).fit(X, y, counts)
+    listed = clone(case.model).fit(X[rows], y[rows])
+    found, wanted = (answers(model, (X, y), X) for model in (weighted, listed))
+    for name in ("score", *(["predict_proba"] if case.sampled else [])):
+        found.pop(name), wanted.pop(name)
+    assert_alike(found, wanted, case.tolerance)
+    if hasattr(weighted, "log_marginal_likelihood"):
+        theta = weighted.theta_ + 0.1
+        for one, other in zip(
+            weighted.log_marginal_likelihood(theta, True),
+            listed.log_marginal_likelihood(theta, True),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -278,18 +278,6 @@ def test_csv_quirks(tmp_path):
         load_dataset(path, target="y")
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_fields_are_separated_by_the_sign_between_the_names(
-    separator, suffix, tmp_path
-):
-    path = tmp_path / f"t.{suffix}"
-    columns = {"a": [1.5, 2.5, 3.5], "b": ["u", "v", "u"], "y": [1, 0, 1]}
-    frame = pandas.DataFrame(columns)
-    frame.to_csv(path, index=False, sep=separator)
-    pandas.testing.assert_frame_equal(read_table(path), frame)
-
-
 def test_a_decimal_comma_between_semicolons_is_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a;b;y\n1,5;2;3\n2,5;2;4\n")

@@ -20,7 +20,7 @@ from randkern.study.splitting import Splitting
 from randkern.tabular import estimators, many_rows
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.folds import Folds, divided
+from randkern.tabular.folds import Folds, correlation_within, divided
 from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -105,6 +105,12 @@ def test_folds_are_whole_groups_and_periods():
     assert len(folds.predicted) == (time > time[folds.codes == 0].max()).sum()
     as_texts = Folds.of(None, time.astype(str), np.ones(N))
     assert (as_texts.codes == folds.codes).all()
+
+
+def test_correlation_within_groups_is_that_of_the_analysis_of_variance():
+    values, codes = np.array([[0.0], [2.0], [4.0], [6.0]]), np.array([0, 0, 1, 1])
+    # Mean squares within groups 2, and between them 16.
+    assert correlation_within(values, codes) == pytest.approx((16 - 2) / (16 + 2))
 
 
 @by_kind

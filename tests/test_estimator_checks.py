@@ -58,7 +58,7 @@ def test_scikit_learns_checks_of_other_settings(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @parametrize_with_checks(LEARNING)
 def test_scikit_learns_checks_while_it_learns(estimator, check):
     if check.func.__name__ in HOLDING_ROWS or check.keywords.get("readonly_memmap"):

@@ -28,7 +28,14 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("n_components", [None, 50, 300])
 @pytest.mark.parametrize("alpha", [1e-9, 1e-6])
-@pytest.mark.parametrize("model", ["cholesky", "pcg", "search"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "cholesky",
+        pytest.param("pcg", marks=pytest.mark.nightly),
+        pytest.param("search", marks=pytest.mark.nightly),
+    ],
+)
 def test_linear_targets_are_fitted(line, n_components, alpha, model):
     """By a kernel of condition 1e16, whose constant part is 1e-9 of the rest."""
     X, truth = LINES[line]

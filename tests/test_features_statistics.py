@@ -158,7 +158,7 @@ def test_narrow_map_is_part_of_a_wide_one(name, fourier, n_components):
     np.testing.assert_allclose(narrow, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "fourier"), [p for p in MAPS if light_tailed(p)])
 def test_mean_of_small_maps(name, fourier):
     """A gross check over seeds for every D; the two tests above have the power."""
@@ -246,7 +246,7 @@ def test_centered_reaches_the_optical_terms_of_a_sum():
 # -- draws that depend on each other -------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("projection", "name", "fourier"),
     [
@@ -268,7 +268,7 @@ def test_mean_of_dependent_draws(projection, name, fourier):
     assert_unbiased(case, values.mean(axis=0), error, caught=0.3, allowed=allowed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("n_components", SMALL)
 @pytest.mark.parametrize("projection", CORRELATED)
 @pytest.mark.parametrize("name", ["gaussian", "optical-1-bias"])

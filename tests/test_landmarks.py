@@ -302,3 +302,25 @@ def test_landmarks_of_an_optical_kernel_are_solved_accurately(alpha):
     iterated, direct = (model.score(X[1300:], y[1300:]) for model in models)
     assert iterated > direct - 0.01
     assert models[0].solution_.iterations <= 30
+
+
+def test_landmarks_that_do_not_fit_in_memory_keep_their_digits():
+    """In 16 bits, values at landmarks would lose a small penalty."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(6000, 2)).astype(np.float32)
+    y = np.sin(9 * X[:, 0]) * np.cos(7 * X[:, 1]) + 0.05 * rng.normal(size=len(X))
+    models = [
+        rk.KernelRidgeRegressor(
+            rk.Gaussian(0.2),
+            6e-4,
+            200,
+            features="nystrom",
+            solver=solver,
+            memory_limit=limit,
+            random_state=0,
+        ).fit(X, y)
+        for solver, limit in (("pcg", "9MB"), ("cholesky", "1GB"))
+    ]
+    assert models[0].solution_.iterations <= 30
+    iterated, direct = (model.predict(X) for model in models)
+    assert np.abs(iterated - direct).max() < 0.005

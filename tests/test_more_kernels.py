@@ -185,16 +185,48 @@ def test_features_are_unbiased(name):
 
 
 def test_pairs_of_opposite_draws_vary_less():
-    hyperbolic, positive = (
-        rk.Softmax(1.5, features=name).feature_variance(X, n_components=100)
-        for name in ("hyperbolic", "positive")
-    )
+    kernels = [rk.Softmax(1.5, features=name) for name in ("hyperbolic", "positive")]
+    hyperbolic, positive = (k.feature_variance(X, n_components=100) for k in kernels)
     assert np.all(hyperbolic < positive + 1e-15)
+    one, other = (k.feature_variance(X, n_components=1) for k in kernels)
+    np.testing.assert_allclose(one, other, rtol=1e-12)
     Z = rk.RandomFeatures(rk.Softmax(1.5), 21, random_state=0).fit_transform(X)
     assert np.all(Z > 0)
     # e^{w·x} and e^{−w·x} side by side: their product does not depend on w.
     products = Z[:, :20:2] * Z[:, 1:20:2]
     np.testing.assert_allclose(products, products[:, :1] + 0 * products, rtol=1e-12)
+
+
+def test_variances_are_those_over_all_draws():
+    rows = X[:, :2]
+    # A line through the origin at every angle: squares of its cosine, of period π.
+    angles = np.pi * np.arange(12) / 12
+    along = rows @ np.stack([np.cos(angles), np.sin(angles)])
+    products = 2 * along[:, None] * along
+    variance = rk.Linear().feature_variance(rows, n_components=1)
+    np.testing.assert_allclose(products.var(axis=2), variance, rtol=1e-12)
+    # Two factors (±1 ± i)/√2, of two columns and the bias; a phase of any angle.
+    signs = np.array(list(itertools.product([1, -1], repeat=6))).T
+    entries = (signs[:3] + 1j * signs[3:]) / np.sqrt(2)
+    factors = np.column_stack([rows, np.full(len(rows), 0.5**0.5)]) @ entries
+    once = factors[:, None] * factors.conj()
+    twice = (once[..., None] * once[..., None, :]).reshape(*once.shape[:2], -1)
+    kernel = rk.Polynomial(2, 0.5)
+    pair = twice.real.var(axis=2)
+    offset = pair + 0.5 * (abs(twice) ** 2).mean(axis=2)
+    for n_components, expected in ((2, pair), (1, offset)):
+        found = kernel.feature_variance(rows, n_components=n_components)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [rk.Softmax(1.5), rk.Matern() * rk.Gaussian(), rk.Optical(2, 1.0), rk.Periodic()],
+    ids=str,
+)
+def test_variance_of_an_odd_number_is_that_of_pairs_and_one(kernel):
+    one, two, five = (kernel.feature_variance(X, n_components=n) for n in (1, 2, 5))
+    np.testing.assert_allclose(five, (8 * two + one) / 25, rtol=1e-10)
 
 
 @pytest.mark.nightly

@@ -19,6 +19,11 @@ PROJECTIONS = ["structured", "streamed", "dense", "orthogonal"]
 SIGMAS = 6.0
 
 
+@pytest.fixture(name="X")
+def rows_of_bits(rng):
+    return (rng.random((N, WIDTH)) < 0.3).astype(np.uint8)
+
+
 def ideal(n_components=D, **options):
     """A device of 16 bits without noise."""
     defaults = {"bits": 16, "read_noise": 0.0, "shot_noise": 0.0, "random_state": 0}

@@ -114,6 +114,12 @@ def test_zeros_do_not_repeat_shared_thresholds(rng):
 
 
 def test_bit_planes_are_those_fitted():
+    fitted = BitPlaneEncoder(2).fit([[10.0], [22.0]])
+    assert fitted.transform([[10.0], [18.0], [22.0]]).tolist() == [
+        [0, 0],
+        [1, 0],
+        [1, 1],
+    ]
     encoder = BitPlaneEncoder(3).fit([[0.0], [7.0]])
     encoder.set_params(bits=5)
     assert encoder.transform([[5.0]]).tolist() == [[1, 0, 1]]

@@ -26,6 +26,11 @@ from randkern.solvers import PCG
 N, WIDTH = 12, 120
 
 
+@pytest.fixture(name="X")
+def rows_of_bits(rng):
+    return (rng.random((N, WIDTH)) < 0.3).astype(np.uint8)
+
+
 class FakeOPU:
     """Behaves as lightonml's: cuts floats to uint8, scales as it likes."""
 
@@ -103,6 +108,7 @@ def test_calibration_makes_the_mean_intensity_one(X):
     assert features.scale_ == pytest.approx(device.gain, rel=0.1)
     some = OpticalFeatures(SimulatedOPU(500, random_state=0), n_calibration=3).fit(X)
     assert some.scale_ == pytest.approx(features.scale_, rel=0.1)
+    assert mean_count_per_bit([[4, 6], [30, 10], [9, 9]], [1, 10, 0]) == 3.5
 
 
 def test_a_device_may_serve_several_maps(X):

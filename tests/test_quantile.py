@@ -106,7 +106,7 @@ def test_quantiles_never_cross(rng):
     np.testing.assert_allclose(model.predict(new), np.sort(raw, axis=1))
 
 
-@pytest.mark.parametrize("quantile", [0.05, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("quantile", [0.05, 0.5])
 def test_conformal_shifts_have_the_coverage_of_split_conformal_prediction(
     rng, quantile
 ):

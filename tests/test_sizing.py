@@ -164,7 +164,7 @@ def test_hoeffding_formula():
         assert offsets == math.ceil(4 * q)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize("kernel", [rk.Gaussian(1.5), rk.Laplacian(4.0)])
 def test_hoeffding_bounds_the_failures(kernel, fourier):

@@ -136,6 +136,25 @@ def test_callbacks_of_the_solver_and_of_the_call_are_both_called(name, rng):
     np.testing.assert_array_equal(given[-1].value, solution.value)
 
 
+@pytest.mark.parametrize(("rounding", "n_more"), [(2e-16, 0), (1e-2, 1)])
+def test_the_true_residual_is_computed_where_rounding_may_matter(rounding, n_more, rng):
+    rows = rows_of(rng)
+    rows.rounding = rounding
+    n_products = 0
+
+    def matmat(V):
+        nonlocal n_products
+        n_products += 1
+        return Rows.matmat(rows, V)
+
+    rows.matmat = matmat
+    loss = Loss((rows.Y**2).sum(axis=0))
+    solver = PCG(rank=0)
+    solution = solver.solve(solver.init(rows, SHIFT), rows.cross, loss=loss)
+    assert solution.outcome is Outcome.LOSS_CONVERGED
+    assert n_products == solution.iterations + n_more
+
+
 def test_companions_stop_before_the_solution_does(rng):
     """Their traces, which leverages are computed from, need fewer iterations."""
     rows = Rows(rng.normal(size=(400, 80)) * np.logspace(0, -2, 80), None)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.datasets import TableFormat, load_dataset, read_table
+from randkern.datasets import TableFormat, load_dataset
 from randkern.datasets.frames import infer_task, with_dependent_rows
 from randkern.exceptions import DataFileError
 
@@ -238,12 +238,6 @@ def test_formats_of_numbers_are_named(values, said, options, column, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_semicolons_separate_fields_beside_decimal_commas(tmp_path):
-    (tmp_path / "t.csv").write_text("a;b\n1,5;x\n2;y\n")
-    table = read_table(tmp_path / "t.csv", TableFormat(decimal=","))
-    assert table.to_dict("list") == {"a": [1.5, 2.0], "b": ["x", "y"]}
-
-
 def test_dates_that_begin_with_day_or_month(tmp_path):
     text = "when,y\n" + "".join(f"{1 + i % 12}/2/2026,{i / 7}\n" for i in range(40))
     with pytest.raises(DataFileError, match=r"'when' holds dates .*--dayfirst"):
@@ -266,14 +260,6 @@ def test_spaces_are_stripped_on_request(tmp_path):
     assert data.X_train["b"].tolist() == ["red", "blue", "red", "blue"]
     data = read(tmp_path, text, strip=True, categorical=("a",))
     assert data.X_train["a"].tolist() == ["1", "2", "?", "03"]
-
-
-def test_large_identifiers_are_different_categories(tmp_path):
-    rows = [{"a": 2**53 + i % 2, "y": i / 7} for i in range(40)]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    form = TableFormat(categorical=("a",))
-    data = load_dataset(tmp_path / "t.jsonl", target="y", form=form)
-    assert set(data.X_train["a"]) == {str(2**53), str(2**53 + 1)}
 
 
 @pytest.mark.parametrize(
@@ -377,17 +363,6 @@ def test_groups_of_single_rows_warn_and_times_of_texts_raise(tmp_path):
         with_dependent_rows(table, "visit", None)
     with pytest.raises(ValueError, match="--time visit: .* row 0 holds 'v0'"):
         with_dependent_rows(table, None, "visit")
-
-
-def test_a_column_that_was_empty_is_ignored(tmp_path):
-    table = pd.DataFrame({"a": np.arange(20.0), "e": [""] * 20, "y": np.arange(20.0)})
-    table.to_csv(tmp_path / "empty.csv", index=False)
-    schema = load_dataset(tmp_path / "empty.csv", target="y").schema
-    table["e"] = [f"{i} kg" for i in range(20)]
-    table.to_csv(tmp_path / "full.csv", index=False)
-    with pytest.warns(UserWarning, match="'e' was empty when the model was fitted"):
-        again = schema.apply(read_table(tmp_path / "full.csv"))
-    assert again["e"].isna().all()
 
 
 def test_integers_beyond_floats_are_refused_by_their_row(tmp_path):

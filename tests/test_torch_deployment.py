@@ -59,7 +59,7 @@ def predictions(model, X):
             return getattr(model, method)(X)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @each_device
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", MODELS)

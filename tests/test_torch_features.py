@@ -184,7 +184,7 @@ def test_features_are_those_of_numpy(name, dtype, device):
         assert_close(subset, expected[:, 1:last], share)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in KERNELS if "compos" not in name])
 def test_no_step_leaves_the_device(name, monkeypatch):
     """Tensors without values: a step that mixes them with others fails."""

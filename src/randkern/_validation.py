@@ -49,40 +49,74 @@ def tensor_floats() -> tuple[Any, Any]:
 def check_not_masked(array: Any, name: str) -> None:
     """Raise for masked entries, which NumPy would silently take for numbers."""
     parts = array if isinstance(array, (list, tuple)) else [array]
-    if n_masked := sum(
-        np.ma.count_masked(part) for part in parts if np.ma.is_masked(part)
-    ):
+    n_masked = sum(map(np.ma.count_masked, filter(np.ma.is_masked, parts)))
+    if n_masked:
         raise ValueError(
             f"{name} has {n_masked} masked entries, but masks are not supported; "
             "remove these rows, or impute them."
         )
 
 
-def check_kind(array: Any, name: str) -> None:
-    """Raise for what NumPy would silently convert: dates, records, masked entries.
+def read_values(values: Any, name: str) -> Any:
+    """Return rows, targets or weights unchanged, but for tensors.
 
-    Also raise for lists with elements of different lengths, and for sparse matrices
-    with entries outside.
+    These are detached, or NumPy arrays if scikit-learn's dispatch is off. Raise for
+    what NumPy would silently convert: dates, records, masked entries. Also raise for
+    lists with elements of different lengths, and for sparse matrices with entries
+    outside.
     """
-    check_not_masked(array, name)
-    if sp.issparse(array):
-        _check_positions(array, name)
-    if isinstance(array, (list, tuple)):
+    if is_tensor(values):
+        return _read_tensor(values, name)
+    check_not_masked(values, name)
+    if sp.issparse(values):
+        _check_positions(values, name)
+    array = values
+    if isinstance(values, (list, tuple)):
         try:
-            array = np.asarray(array)
+            array = np.asarray(values)
         except ValueError:
             raise ValueError(
-                f"{name} is a {type(array).__name__} of rows of different lengths; "
+                f"{name} is a {type(values).__name__} of rows of different lengths; "
                 "expected equal lengths."
             ) from None
     dtype = getattr(array, "dtype", None)
-    if dtype is None:
-        return
-    if is_time(array) or (isinstance(dtype, np.dtype) and dtype.kind == "V"):
+    if dtype is not None and (
+        is_time(array) or (isinstance(dtype, np.dtype) and dtype.kind == "V")
+    ):
         raise ValueError(
             f"{name} holds {dtype} values, expected real numbers; convert them, for "
             "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
         )
+    return values
+
+
+def _read_tensor(array: Any, name: str) -> Any:
+    """Return a real tensor detached, or as a NumPy array if dispatch is off.
+
+    Half precision becomes a float64 array, as in scikit-learn. Complex numbers raise a
+    ValueError; a sparse tensor, a meta tensor, or one that is not on the CPU while
+    dispatch is off, a TypeError.
+    """
+    if array.is_complex():
+        raise ValueError(
+            f"Complex data not supported: {name} is a tensor of {array.dtype}; pass "
+            "real and imaginary parts as columns."
+        )
+    if str(array.layout) != "torch.strided":
+        raise TypeError(
+            f"{name} is a sparse tensor ({array.layout}), which is not supported; pass "
+            "tensor.to_dense(), or a scipy.sparse matrix."
+        )
+    array = array.detach()
+    if is_device_array(array):
+        if array.is_meta:
+            raise TypeError(
+                f"{name} is a tensor on the device meta, which has no values; pass a "
+                "tensor on the CPU or a GPU."
+            )
+        return array
+    half = array.is_floating_point() and array.dtype.itemsize < 4
+    return (array.double() if half else array).numpy(force=True)
 
 
 def _check_positions(X: Any, name: str) -> None:
@@ -119,22 +153,6 @@ def _check_positions(X: Any, name: str) -> None:
                 f"an entry of the sparse matrix {name} of shape {X.shape} has the "
                 f"index {wrong}, expected 0 to {n - 1}; build the matrix again."
             )
-
-
-def check_readable(X: Any) -> None:
-    """Raise if `X` holds no rows of numbers, or can be read only once."""
-    if hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, which can be read only once; for rows that "
-            "come in blocks pass randkern.RowBlocks(make_blocks) to fit, where "
-            "make_blocks() returns a new iterator over blocks."
-        )
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a LazyFrame, expected a DataFrame; pass X.collect().")
-    if type(X).__module__.startswith("pyarrow"):
-        raise TypeError(f"X is a pyarrow {type(X).__name__}; pass X.to_pandas().")
-    refuse_dask(X, "X")
-    check_kind(X, "X")
 
 
 FLOATS = (np.float64, np.float32)
@@ -201,8 +219,7 @@ def check_targets(y: Any) -> Any:
         raise TypeError(
             "y is a LazyFrame, expected an array or a dataframe; pass y.collect()."
         )
-    check_kind(y, "y")
-    y = read_tensor(y, "y")
+    y = read_values(y, "y")
     objects = np.array(y, dtype=object) if isinstance(y, (list, tuple)) else y
     if n_missing := count_missing(objects):
         raise ValueError(
@@ -245,8 +262,7 @@ def check_weights(
     """
     if sample_weight is None:
         return None
-    check_kind(sample_weight, "sample_weight")
-    weights: Any = read_tensor(sample_weight, "sample_weight")
+    weights = read_values(sample_weight, "sample_weight")
     dtype = (tensor_floats() if is_device_array(X) else FLOATS)[0]
     if is_tensor(X) and isinstance(weights, (list, tuple)):
         weights = X.new_tensor(weights, dtype=dtype)
@@ -299,37 +315,6 @@ def is_device_array(X: Any) -> bool:
     return False
 
 
-def read_tensor(array: Any, name: str = "X") -> Any:
-    """Return a real tensor detached, or as a NumPy array if dispatch is off.
-
-    Everything else is returned unchanged. Half precision becomes a float64 array, as
-    in scikit-learn. Complex numbers raise a ValueError; a sparse tensor, a meta tensor,
-    or one that is not on the CPU while dispatch is off, a TypeError.
-    """
-    if not is_tensor(array):
-        return array
-    if array.is_complex():
-        raise ValueError(
-            f"Complex data not supported: {name} is a tensor of {array.dtype}; pass "
-            "real and imaginary parts as columns."
-        )
-    if str(array.layout) != "torch.strided":
-        raise TypeError(
-            f"{name} is a sparse tensor ({array.layout}), which is not supported; pass "
-            "tensor.to_dense(), or a scipy.sparse matrix."
-        )
-    array = array.detach()
-    if is_device_array(array):
-        if array.is_meta:
-            raise TypeError(
-                f"{name} is a tensor on the device meta, which has no values; pass a "
-                "tensor on the CPU or a GPU."
-            )
-        return array
-    half = array.is_floating_point() and array.dtype.itemsize < 4
-    return (array.double() if half else array).numpy(force=True)
-
-
 def is_dask_collection(X: Any) -> bool:
     """Return whether X is a Dask array or dataframe, without importing Dask."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
@@ -344,13 +329,32 @@ def refuse_dask(X: Any, name: str) -> None:
         )
 
 
-def readable_rows(estimator: Any, X: Any) -> Any:
-    """Return rows that hold numbers, as an array, matrix, table or tensor."""
-    check_readable(X)
-    X = np.asarray(X) if isinstance(X, (list, tuple)) else read_tensor(X)
-    if is_device_array(X) and not get_tags(estimator).array_api_support:
-        owner = type(estimator).__name__
-        raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
+def readable_rows(X: Any, name: str = "X", estimator: Any = None) -> Any:
+    """Return rows that hold numbers, as an array, matrix, table or tensor.
+
+    Raise if they can be read only once, or not here, or if the estimator takes no
+    tensors.
+    """
+    kind = type(X).__name__
+    if hasattr(X, "__next__"):
+        raise TypeError(
+            f"{name} is a {kind}, which can be read only once; for rows that come in "
+            "blocks pass randkern.RowBlocks(make_blocks) to fit, where make_blocks() "
+            "returns a new iterator over blocks."
+        )
+    if kind == "LazyFrame":
+        raise TypeError(
+            f"{name} is a LazyFrame, expected a DataFrame; pass {name}.collect()."
+        )
+    if type(X).__module__.startswith("pyarrow"):
+        raise TypeError(f"{name} is a pyarrow {kind}; pass {name}.to_pandas().")
+    refuse_dask(X, name)
+    X = read_values(X, name)
+    X = np.asarray(X) if isinstance(X, (list, tuple)) else X
+    if estimator is not None and is_device_array(X):
+        if not get_tags(estimator).array_api_support:
+            owner = type(estimator).__name__
+            raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
     return X
 
 
@@ -363,7 +367,7 @@ def validate_rows(
     the encoder of a table's categories as ``table_encoder_``. With `own_dtype` integers
     and booleans stay such, and tables must hold numbers.
     """
-    X = readable_rows(estimator, X)
+    X = readable_rows(X, estimator=estimator)
     check_column_order(estimator, X, reset=reset)
     names = None
     if is_table(X):
@@ -401,11 +405,8 @@ def check_kernel_rows(
     With `tensors`, tensors are accepted. The third value is the encoder of the
     categories of a dataframe.
     """
-    check_readable(X)
-    refuse_dask(Y, "Y")
-    check_kind(Y, "Y")
-    X = read_tensor(X)
-    Y = read_tensor(Y, "Y")
+    X = readable_rows(X)
+    Y = None if Y is None else readable_rows(Y, "Y")
     encoder, names = None, None
     if is_table(X):
         encoder = TableEncoder.of(X)

@@ -138,7 +138,8 @@ def curves(
             lengths = None
             if bars == "spread" and at.size().max() > 1:
                 low, high = scale * at[y].min(), scale * at[y].max()
-                lengths = [(means - low).to_numpy(), (high - means).to_numpy()]
+                ends = means - low, high - means
+                lengths = [end.clip(lower=0).to_numpy() for end in ends]  # rounding
             elif bars and bars != "spread":
                 lengths = (scale * at[bars].mean()).to_numpy(float)
             axes.errorbar(

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from IDX files, and CIFAR-10 in its three forms.
+"""MNIST and Fashion-MNIST from IDX files, and CIFAR-10 from batches or single images.
 
 `randkern.datasets.load_dataset` finds the loaders by name, through entry points of the
 group ``randkern.datasets``. Each takes the folder of the files, or its parent.
@@ -6,11 +6,11 @@ group ``randkern.datasets``. Each takes the folder of the files, or its parent.
 
 import io
 import math
-import pickle
 import zipfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
@@ -20,33 +20,18 @@ from randkern.datasets import Dataset
 from randkern.datasets.files import guess_content, open_data
 from randkern.exceptions import DataFileError
 
-#: Pixels as bytes, a row per image, and labels.
-Images: TypeAlias = tuple[np.ndarray, np.ndarray]
-
-_IDX_TYPES = {
-    0x08: "u1",
-    0x09: "i1",
-    0x0B: ">i2",
-    0x0C: ">i4",
-    0x0D: ">f4",
-    0x0E: ">f8",
-}
+_IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_IDX_FILES = tuple(
+    f"{split}-{kind}"
+    for split in ("train", "t10k")
+    for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+)
+_BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _DIGITS = tuple("0123456789")
 _CLOTHES = (
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 ).split(",")
 _OBJECTS = "airplane automobile bird cat deer dog frog horse ship truck".split()
-_FASHION_SAMPLE = "fashion-mnist-sample"
-_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-_PICKLED_NAMES = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy.core.numeric", "_frombuffer"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("_codecs", "encode"),
-}
 
 
 def mnist(place: Path) -> Dataset:
@@ -61,35 +46,29 @@ def fashion_mnist(place: Path) -> Dataset:
 
 def fashion_mnist_sample(place: Path) -> Dataset:
     """Load a sample of Fashion-MNIST, in the same four files."""
-    return _idx_files(_FASHION_SAMPLE, place, _CLOTHES)
+    return _idx_files("fashion-mnist-sample", place, _CLOTHES)
 
 
 def cifar10(place: Path) -> Dataset:
-    """Load CIFAR-10: batches of either version, or images in folders or a zip archive.
+    """Load CIFAR-10: the binary version, or single images.
 
     The first of these that is there is read: ``cifar-10-batches-bin/``,
-    ``cifar-10-batches-py/``, ``train/CLASS/*.png`` or ``*.jpg`` with ``test/``, and
-    ``cifar10.zip`` of such folders. Images are sorted by file name, then class.
+    ``train/CLASS/*.png`` or ``*.jpg`` with ``test/``, and ``cifar10.zip`` of such
+    folders. Images are sorted by file name, then class.
     """
-    _check_folder(place)
-    for folder in (place, place / "cifar10"):
-        for version, suffix, read in (
-            ("bin", ".bin", _binary_batch),
-            ("py", "", _pickled_batch),
-        ):
-            for own in (folder, folder / f"cifar-10-batches-{version}"):
-                if (own / f"{_BATCHES[0]}{suffix}").is_file():
-                    batches = [read(own / f"{name}{suffix}") for name in _BATCHES]
-                    train = tuple(map(np.concatenate, zip(*batches[:-1], strict=True)))
-                    return _images("cifar10", own, _OBJECTS, train, batches[-1])
+    for folder in _folders("cifar10", place):
+        for own in (folder, folder / "cifar-10-batches-bin"):
+            if (own / _BATCHES[0]).is_file():
+                *train, test = [_binary_batch(own / name) for name in _BATCHES]
+                joined = [np.concatenate(part) for part in zip(*train, strict=True)]
+                return _images("cifar10", own, _OBJECTS, joined, test)
         for source in (folder, folder / "cifar10.zip", folder / "cifar-10.zip"):
             if source.is_file() or (source / "train" / _OBJECTS[0]).is_dir():
                 parts = [_decoded(source, split) for split in ("train", "test")]
                 return _images("cifar10", source, _OBJECTS, *parts)
     raise FileNotFoundError(
         f"no files of 'cifar10' in {place} or {place / 'cifar10'}: looked for "
-        "cifar-10-batches-bin/data_batch_1.bin, cifar-10-batches-py/data_batch_1, a "
-        "folder train/airplane, and cifar10.zip"
+        f"cifar-10-batches-bin/{_BATCHES[0]}, a folder train/airplane, and cifar10.zip"
     )
 
 
@@ -128,15 +107,21 @@ def read_idx(path: str | Path) -> np.ndarray:
     return values.astype(dtype.newbyteorder("="))
 
 
-def _idx_files(name: str, place: Path, classes: Any) -> Dataset:
-    _check_folder(place)
-    kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
-    stems = [f"{split}-{kind}" for split in ("train", "t10k") for kind in kinds]
-    for folder in (place, place / name):
-        found = [_spelled(folder, stem) for stem in stems]
+def _folders(name: str, place: Path) -> tuple[Path, Path]:
+    """Return where the files may be."""
+    if not place.exists():
+        raise FileNotFoundError(
+            f"the data folder {place} does not exist; create it, or pass another one"
+        )
+    return place, place / name
+
+
+def _idx_files(name: str, place: Path, classes: Iterable[str]) -> Dataset:
+    for folder in _folders(name, place):
+        found = [_spelled(folder, stem) for stem in _IDX_FILES]
         if not any(found):
             continue
-        missing = [s for s, path in zip(stems, found, strict=True) if path is None]
+        missing = [s for s, path in zip(_IDX_FILES, found, strict=True) if path is None]
         if missing:
             raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}[.gz]")
         arrays = [read_idx(path) for path in found if path is not None]
@@ -144,13 +129,12 @@ def _idx_files(name: str, place: Path, classes: Any) -> Dataset:
             if array.ndim != rank or array.dtype != np.uint8:
                 got = f"rank {array.ndim}, {array.dtype}"
                 raise DataFileError(f"{path}: expected rank {rank}, uint8, got {got}")
-        return _images(name, folder, classes, tuple(arrays[:2]), tuple(arrays[2:]))
-    hint = ""
-    if name == "fashion-mnist" and (place / _FASHION_SAMPLE).is_dir():
-        hint = f"; there is a sample of it: load it as {_FASHION_SAMPLE!r}"
+        return _images(name, folder, classes, arrays[:2], arrays[2:])
+    sample = f"{name}-sample"
+    hint = f"; there is a sample of it: load it as {sample!r}"
     raise FileNotFoundError(
         f"no files of {name!r} in {place} or {place / name}: looked for "
-        f"{stems[0]}[.gz]{hint}"
+        f"{_IDX_FILES[0]}[.gz]{hint * (place / sample).is_dir()}"
     )
 
 
@@ -161,110 +145,80 @@ def _spelled(folder: Path, stem: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _check_folder(place: Path) -> None:
-    if not place.exists():
-        raise FileNotFoundError(
-            f"the data folder {place} does not exist; create it, or pass another one"
-        )
-
-
 def _images(name: str, source: Path, classes: Any, train: Any, test: Any) -> Dataset:
-    """Return pixels and labels as a data set; the name of a sample has its size."""
-    full = 50_000 if name == "cifar10" else 60_000
-    title = name.removesuffix("-sample")
+    """Return bytes and labels as a data set; the name of a sample has its size."""
+    full, shape = (50_000, (32, 32, 3)) if name == "cifar10" else (60_000, (28, 28, 1))
+    parts: list[Any] = []
     for X, y in (train, test):
         if len(X) != len(y) or not len(y):
             raise DataFileError(f"{source}: {len(X):,} images, {len(y):,} labels")
-        if y.min() < 0 or y.max() >= len(classes):
+        if y.max() >= len(classes):
             raise DataFileError(
-                f"{source}: labels from {y.min()} to {y.max()}, expected 0 to "
-                f"{len(classes) - 1}; the file is damaged: get it again"
+                f"{source}: labels up to {y.max()}, expected 0 to {len(classes) - 1}; "
+                "the file is damaged: get it again"
             )
-    (X, y), (X_test, y_test) = train, test
-    shape = (28, 28, 1) if name != "cifar10" else (32, 32, 3)
-    if math.prod(X.shape[1:]) != math.prod(shape):
-        raise DataFileError(f"{source}: images of {X.shape[1:]}, expected {shape}")
-    sample = f" sample ({len(y):,} of {full:,})" if len(y) != full else ""
+        if math.prod(X.shape[1:]) != math.prod(shape):
+            raise DataFileError(f"{source}: images of {X.shape[1:]}, expected {shape}")
+        pixels = X.reshape(len(X), -1) / np.float32(255)
+        parts += [pixels.astype(np.float32, copy=False), y.astype(np.int64)]
+    X, y, X_test, y_test = parts
+    n, n_test, title = len(y), len(y_test), name.removesuffix("-sample")
+    sample = f" sample ({n:,} of {full:,})" if n != full else ""
     return Dataset(
         title + sample,
-        (X.reshape(len(X), -1) / np.float32(255)).astype(np.float32, copy=False),
-        y.astype(np.int64),
-        (X_test.reshape(len(X_test), -1) / np.float32(255)).astype(np.float32),
-        y_test.astype(np.int64),
+        X,
+        y,
+        X_test,
+        y_test,
         target_names=tuple(classes),
         image_shape=shape,
         description=(
-            f"{title}{sample}, {source.resolve().name}: n = {len(y):,} train + "
-            f"{len(y_test):,} test, d = {math.prod(shape):,}"
+            f"{title}{sample}, {source.resolve().name}: n = {n:,} train + "
+            f"{n_test:,} test, d = {math.prod(shape):,}"
         ),
     )
 
 
-def _binary_batch(path: Path) -> Images:
+def _binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     content = np.fromfile(path, np.uint8)
     if not content.size or content.size % 3073:
         raise DataFileError(f"{path}: {content.size:,} bytes, no multiple of 3,073")
     records = content.reshape(-1, 3073)
-    return _last_channel(records[:, 1:]), records[:, 0].astype(np.int64)
+    planes = records[:, 1:].reshape(-1, 3, 32, 32)
+    return planes.transpose(0, 2, 3, 1), records[:, 0]
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads arrays of bytes, and calls nothing else that a file may name."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _PICKLED_NAMES:
-            raise pickle.UnpicklingError(f"it names {module}.{name}")
-        return super().find_class(module, name)
-
-
-def _pickled_batch(path: Path) -> Images:
-    try:
-        batch = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        planes = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3072)
-        return _last_channel(planes), np.asarray(batch[b"labels"], np.int64)
-    except (*READING_ERRORS, pickle.UnpicklingError, TypeError) as error:
-        raise DataFileError(
-            f"{path}: not a batch of CIFAR-10's python version ({error}); get the file "
-            "again, from a source you trust"
-        ) from error
-
-
-def _last_channel(planes: np.ndarray) -> np.ndarray:
-    return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-
-
-def _decoded(source: Path, split: str) -> Images:
+def _decoded(source: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Decode the images of a split, sorted by file name, then class."""
     Image: Any = import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
-    pixels, labels = [], []
-    files = sorted(_files(source, split), key=lambda item: (item[1], item[0]))
-    for label, name, read in files:
+    found = []
+    for path, read in _files(source).items():
+        *_, part, folder, name = "", "", *PurePosixPath(path).parts
+        is_image = name.lower().endswith((".jpg", ".jpeg", ".png"))
+        if part == split and folder in _OBJECTS and is_image:
+            found.append((name, _OBJECTS.index(folder), path, read))
+    found.sort(key=lambda image: image[:2])
+    pixels = np.empty((len(found), 32, 32, 3), np.uint8)
+    for i, (*_, path, read) in enumerate(found):
         try:
             with Image.open(io.BytesIO(read()), formats=("JPEG", "PNG")) as image:
                 if image.size != (32, 32):
                     raise ValueError(f"{image.size} pixels, expected 32 x 32")
-                pixels.append(np.asarray(image.convert("RGB")))
+                pixels[i] = image.convert("RGB")
         except (*READING_ERRORS, Image.DecompressionBombError) as error:
-            where = f"{source}/{split}/{_OBJECTS[label]}/{name}"
-            raise DataFileError(f"{where}: unreadable image ({error})") from error
-        labels.append(label)
-    return np.array(pixels, np.uint8).reshape(-1, 32, 32, 3), np.array(labels)
+            raise DataFileError(
+                f"{source}, {path}: unreadable image ({error})"
+            ) from error
+    return pixels, np.array([label for _, label, *_ in found])
 
 
-def _files(source: Path, split: str) -> Iterator[tuple[int, str, Callable[[], bytes]]]:
-    """Yield the class, the file name and a reader of each image of a split."""
+def _files(source: Path) -> dict[str, Callable[[], bytes]]:
+    """Return readers of the files of a folder, or of a zip archive, by their paths."""
     if source.is_dir():
-        for label, folder in enumerate(_OBJECTS):
-            for path in (source / split / folder).iterdir():
-                if path.suffix.lower() in (".jpg", ".jpeg", ".png"):
-                    yield label, path.name, path.read_bytes
-        return
+        paths = source.glob("t*/*/*")
+        return {path.relative_to(source).as_posix(): path.read_bytes for path in paths}
     try:
         archive = zipfile.ZipFile(source)
     except zipfile.BadZipFile as error:
         raise DataFileError(f"{source}: a damaged zip archive ({error})") from error
-    for member in archive.namelist():
-        parts = member.split("/")
-        if parts[-3:-1] and parts[-3] == split and parts[-2] in _OBJECTS:
-            read = lambda member=member: archive.read(member)  # noqa: E731
-            yield _OBJECTS.index(parts[-2]), parts[-1], read
+    return {name: partial(archive.read, name) for name in archive.namelist()}

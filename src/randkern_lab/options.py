@@ -1,22 +1,32 @@
 """Options of scripts: one declaration sets default, help text and check."""
 
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 
 def option(
-    default: Any, text: str, *, quick: Any = MISSING, least: float | None = None
+    default: Any,
+    text: str,
+    *,
+    quick: Any = MISSING,
+    least: float | None = None,
+    among: Iterable[str] = (),
 ) -> Any:
     """Declare an option of a script: a field of its dataclass.
 
-    `text` is the help text of the command, `quick` the value in a quick run if the
-    option is left at its default, and `least` the smallest number allowed, also for
+    `text` is the help text of the command, and `quick` the value in a quick run if the
+    option is left at its default. `least` is the smallest number allowed, also for
     every member of a tuple; by default integers are at least 1, other numbers positive.
+    `among` are the names allowed, which are added to the help text; members of a tuple
+    are put in their order, and numbers are sorted.
     """
-    return field(
-        default=default, metadata={"text": text, "quick": quick, "least": least}
-    )
+    names = tuple(among)
+    if names:
+        text = f"{text} Of {', '.join(names)}.".strip()
+    metadata = {"text": text, "quick": quick, "least": least, "among": names}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -30,24 +40,30 @@ class CommonOptions:
     seed: int = option(0, "Of every random draw.", least=0)
 
     def __post_init__(self) -> None:
-        """Substitute small sizes in a quick run, and check all numbers."""
+        """Substitute small sizes in a quick run; sort and check all values."""
         for item in fields(self):
             value, quick = getattr(self, item.name), item.metadata["quick"]
             if self.quick and quick is not MISSING and value == item.default:
-                object.__setattr__(self, item.name, quick)
-            _check(item, getattr(self, item.name))
+                value = quick
+            _check(item, value)
+            names = item.metadata["among"]
+            if isinstance(value, tuple) and names:
+                value = tuple(name for name in names if name in value)
+            elif isinstance(value, tuple) and not any(
+                isinstance(m, str) for m in value
+            ):
+                value = tuple(sorted(set(value)))
+            object.__setattr__(self, item.name, value)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the values as JSON: paths as strings, tuples as lists."""
+        """Return the values as JSON: tuples as lists, and DIR for private paths."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {
-            name: str(value)
-            if isinstance(value, Path)
-            else list(value)
-            if isinstance(value, tuple)
-            else value
-            for name, value in values.items()
-        }
+        for name, value in values.items():
+            if isinstance(value, Path):
+                values[name] = "DIR"
+            elif isinstance(value, tuple):
+                values[name] = list(value)
+        return values
 
 
 @dataclass(frozen=True)
@@ -60,18 +76,24 @@ class DataOptions(CommonOptions):
 
 
 def _check(option: Field[Any], value: Any) -> None:
-    """Raise if a number, or a member of a tuple, is too small or not finite."""
-    least = option.metadata["least"]
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, bool) or not isinstance(number, int | float):
+    """Raise if a name is unknown, or a number is too small or not finite."""
+    least, names = option.metadata["least"], option.metadata["among"]
+    members = value if isinstance(value, tuple) else (value,)
+    if names and not members:
+        raise ValueError(f"{option.name} must be some of {', '.join(names)}, got none")
+    for member in members:
+        if names and member not in names:
+            listed = ", ".join(names)
+            raise ValueError(f"{option.name} must be of {listed}, got {member!r}")
+        if isinstance(member, bool) or not isinstance(member, int | float):
             continue
-        if isinstance(number, int):
+        if isinstance(member, int):
             bound = 1 if least is None else least
-            allowed, expected = number >= bound, f"{bound:g} or more"
+            allowed, expected = member >= bound, f"{bound:g} or more"
         elif least is None:
-            allowed, expected = 0 < number < float("inf"), "a positive number"
+            allowed, expected = 0 < member < float("inf"), "a positive number"
         else:
-            allowed = least <= number < float("inf")
+            allowed = least <= member < float("inf")
             expected = f"finite and {least:g} or more"
         if not allowed:
-            raise ValueError(f"{option.name} must be {expected}, got {number}")
+            raise ValueError(f"{option.name} must be {expected}, got {member}")

@@ -77,14 +77,18 @@ class Record:
         commit = str(self.results["provenance"]["commit"])[:9]
         return f"{self.name}: {self.date}, commit {commit}, took {took}"
 
+    def data_words(self, data_dir: Path | str) -> list[str]:
+        """Return the option that names the directory of its data, if it has any."""
+        if not (self.data or self.tables):
+            return []
+        option = "--folder" if self.tables else "--data-dir"
+        return [option, str(Path(data_dir) / self.tables)]
+
     def arguments(self, data_dir: Path | None) -> list[str]:
         """Return the arguments of ``randkern`` that make the record."""
-        words = shlex.split(self.command)
-        if self.data or self.tables:
-            if data_dir is None:
-                raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
-            option = "--folder" if self.tables else "--data-dir"
-            words += [option, str(data_dir / self.tables)]
+        if (self.data or self.tables) and data_dir is None:
+            raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
+        words = [*shlex.split(self.command), *self.data_words(data_dir or "")]
         return [*words, "--out", str(self.folder)]
 
 

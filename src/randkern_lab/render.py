@@ -28,6 +28,7 @@ record would show that is listed, but was never made, pages say so.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -119,14 +120,8 @@ class Quoted:
         )
 
     def notes(self, pattern: str) -> str:
-        """Return the notes that match, in the experiment's present words.
-
-        They are the recorded ones where the results lack what these read.
-        """
-        try:
-            notes = notes_of(self.record.script, self.results)
-        except KeyError:
-            notes = list(self.results["notes"])
+        """Return the notes that match, in the experiment's present words."""
+        notes = notes_of(self.record.script, self.results)
         notes = [note for note in notes if re.search(pattern, note)]
         if not notes:
             raise ValueError("no note matches")
@@ -199,9 +194,10 @@ def _index(records: list[Quoted]) -> str:
             continue
         name, origin = source.record.name, source.results["provenance"]
         link = f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
+        words = [*shlex.split(source.record.command), *source.record.data_words("DIR")]
         rows.append(
             {
-                "record and command": f"{link}<br>`{origin['command']}`",
+                "record and command": f"{link}<br>`randkern {shlex.join(words)}`",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(source.results["seconds"], "duration"),
                 "memory": written(source.results["peak_memory_bytes"], "gigabytes"),

@@ -158,7 +158,7 @@ def run(
     results: dict[str, Any] = {
         "command": "reproduce" if group == "reproduce" else f"bench {name}",
         **({"experiment": name} if group == "reproduce" else {}),
-        "arguments": public_arguments(options),
+        "arguments": options.arguments(),
         "versions": installed_versions(),
         "machine": machine(),
         "dataset": None,
@@ -212,8 +212,8 @@ def names_of(script: Any) -> tuple[str, str]:
 def command_line(script: Any, options: Any) -> str:
     """Return the command that runs a script, with directories replaced by DIR."""
     words = ["randkern", *names_of(script)]
-    defaults = public_arguments(type(options)(quick=options.quick))
-    for key, value in public_arguments(options).items():
+    defaults = type(options)(quick=options.quick).arguments()
+    for key, value in options.arguments().items():
         flag = "--" + key.replace("_", "-")
         if key == "quick":
             words += [flag] if value else []
@@ -223,11 +223,3 @@ def command_line(script: Any, options: Any) -> str:
             listed = isinstance(value, list)
             words += [flag, ",".join(map(str, value)) if listed else str(value)]
     return " ".join(words)
-
-
-def public_arguments(options: Any) -> dict[str, Any]:
-    """Return the arguments without paths of files, which are private."""
-    return {
-        key: "DIR" if isinstance(getattr(options, key), Path) else value
-        for key, value in options.arguments().items()
-    }

@@ -65,7 +65,7 @@ def ended(solution: Any) -> dict[str, Any]:
 def held_out_error(
     kernel: Any,
     alphas: Sequence[float],
-    n_components: int,
+    n_components: int | None,
     X: Any,
     y: Any,
     held_out: NDArray[np.intp],

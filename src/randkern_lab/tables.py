@@ -113,15 +113,10 @@ def _cell(records: Records, shown: Cell) -> str:
         return ""
     if isinstance(shown, str):
         keys = [key for _, key, _, _ in Formatter().parse(shown) if key]
-        return text(shown, {key: _mean(records, key) for key in keys})
+        return text(shown, {key: known_mean(records, key) for key in keys})
     import pandas as pd
 
     return shown(pd.DataFrame(records))
-
-
-def _mean(records: Records, key: str) -> float | None:
-    known = [record for record in records if record.get(key) is not None]
-    return mean_of(known, key) if known else None
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -192,7 +187,6 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "gigabytes": lambda size: f"{size / 1e9:.1f} GB",
     "duration": duration,
     "percent": percent,
-    "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
     "words": lambda name: name.replace("_", " "),
     "upper": str.upper,
@@ -362,3 +356,9 @@ def columns(records: Records, *keys: str) -> list[Any]:
 def mean_of(records: Records, key: str) -> float:
     """Return the mean of the values of a key."""
     return float(np.mean([record[key] for record in records]))
+
+
+def known_mean(records: Records, key: str) -> float | None:
+    """Return the mean of the values that are not None, or None."""
+    known = [record for record in records if record.get(key) is not None]
+    return mean_of(known, key) if known else None

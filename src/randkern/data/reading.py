@@ -11,8 +11,8 @@ from randkern._random import Stream
 from randkern._validation import (
     Rows,
     check_has_targets,
-    check_kind,
     is_tensor,
+    read_values,
     validate_rows,
 )
 from randkern.backend.namespace import ops_of
@@ -110,8 +110,8 @@ def mapped_rows(
 
 def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     """Return targets, predictions and weights of rows of any kind."""
-    check_kind(y, "y")
-    check_kind(sample_weight, "sample_weight")
+    y = read_values(y, "y")
+    sample_weight = read_values(sample_weight, "sample_weight")
     if is_dask(X):
         if sample_weight is not None:
             sample_weight = np.asarray(sample_weight)

@@ -30,10 +30,10 @@ from randkern._random import Stream
 from randkern._validation import (
     Array,
     check_has_targets,
-    check_kind,
     check_weights,
     is_dask_collection,
     is_tensor,
+    read_values,
     validate_rows,
 )
 from randkern.backend.compiled_loops import on_one_thread
@@ -485,8 +485,7 @@ def _first_pass(
             empty_on(device, X.dtype)  # raises, listing this worker's devices
         weight = check_weights(weight, X, of_block=True)
         if targets is not None:
-            check_kind(y, "y")
-            y = np.asarray(y)
+            y = np.asarray(read_values(y, "y"))
             if len(y) != X.shape[0]:
                 raise ValueError(
                     f"it has {X.shape[0]} rows, but {len(y)} targets; they must be "

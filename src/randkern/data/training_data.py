@@ -266,6 +266,11 @@ class FitData:
     stream: Any = None
 
     @property
+    def width(self) -> int:
+        """The number of features, or of rows for the exact kernel."""
+        return self.rows.n_rows if self.plan is None else self.plan.n_components
+
+    @property
     def kept_rows(self) -> Any:
         """The rows that a model of the exact kernel keeps; else None."""
         return self.rows.as_arrays().X if self.plan is None else None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from randkern._files import special_kind
 from randkern.data.table_format import TableFormat
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
@@ -83,9 +84,8 @@ def load_dataset(
           ``"iris"``: bundled with scikit-learn, need nothing else;
         - ``"mnist"``, ``"fashion-mnist"``: the four IDX files, plain or gzip
           (``"fashion-mnist-sample"``: the same in a folder of that name);
-        - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
-          files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
-          ``cifar10.zip``: whichever exists;
+        - ``"cifar10"``: the binary version, or JPEG or PNG files in ``train/CLASS/``
+          and ``test/CLASS/``, in a folder or in ``cifar10.zip``: whichever exists;
         - a table file that :func:`read_table` reads, with ``target``.
     data_dir : str or Path, optional
         The folder of the files, or the parent of a sub-folder ``NAME`` with the
@@ -154,6 +154,8 @@ def load_dataset(
             form=form,
         )
     if not is_name:
+        if (kind := special_kind(text)) is not None:
+            raise ValueError(f"{text} is {kind}, not a file; check the path")
         close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(

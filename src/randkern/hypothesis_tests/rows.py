@@ -15,7 +15,7 @@ from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
 from randkern._tables import is_numeric, is_table, is_time
-from randkern._validation import check_readable, is_dask_collection, read_tensor
+from randkern._validation import is_dask_collection, readable_rows
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Categorical, Gaussian, Kernel
@@ -44,11 +44,11 @@ class Sample:
     def __init__(self, X: Any, name: str, min_rows: int = 2):
         self.in_memory = not isinstance(X, RowBlocks) and not is_dask_collection(X)
         if self.in_memory:
-            check_readable(X)
+            X = readable_rows(X, name)
             if sp.issparse(X):
                 X = sp.csr_array(X) if X.ndim == 2 else X.toarray()
             if not is_table(X) and not sp.issparse(X):
-                X = _as_columns(read_tensor(X, name), name)
+                X = _as_columns(X, name)
         self.X = X
         self.name = name
         self.n_rows = sum(num_samples(part) for part in self.parts())

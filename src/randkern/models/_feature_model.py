@@ -34,7 +34,7 @@ from randkern.kernels.draw import fit_plan
 from randkern.kernels.precomputed import is_precomputed, numbered_rows
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
-from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
+from randkern.models.memory import block_rows, memory_for
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
@@ -63,7 +63,8 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     like = ops.as_float64(X[:0]) if precise else X
     coef = ops.asarray(weights / size, like)
     out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
-    for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
+    row_bytes = plan.n_components * like.dtype.itemsize
+    for rows in row_blocks(X.shape[0], block_rows(row_bytes)):
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
             out[rows] = ops.precise_product(evaluate(plan, block), coef)
@@ -93,7 +94,7 @@ def predict_by_rows(
     ops = ops_of(X)
     precise = X.dtype.itemsize == 8 or n_fit <= MAX_EXACT_ROWS
     out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
-    for rows in row_blocks(X.shape[0], float64_block_rows(n_fit, at_least=64)):
+    for rows in row_blocks(X.shape[0], block_rows(8 * n_fit, at_least=64)):
         part = ops.as_float64(X[rows]) if precise else X[rows]
         gram = kernel._gram(part, X_fit, precise=precise)
         out[rows] = ops.as_float64(gram) @ weights

@@ -38,8 +38,8 @@ from randkern.models._gp_posterior import Mode, Posterior
 from randkern.models._gp_rows import most_learning_rows
 from randkern.models.memory import (
     SUMMED_ROWS,
+    block_rows,
     check_matrices,
-    feature_block_rows,
     process_bytes,
 )
 from randkern.models.normal_equations import NormalEquations
@@ -337,7 +337,7 @@ class NormalEvidence(Evidence):
         halves = [_converted(half, single) for half in halves]
         mean = _converted(mode.mean, single)
         residual_squares = 0.0
-        for part in rows.blocks(feature_block_rows(plan, 8)):
+        for part in rows.blocks(block_rows(8 * plan.n_components)):
             w = weight[part.rows][:, None]
             Z = evaluate(plan, _converted(part.X, single))
             residual = part.Y - Z @ mean

@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.kernels import Kernel
 from randkern.models._feature_model import check_same_device
-from randkern.models.memory import float64_block_rows
+from randkern.models.memory import block_rows
 from randkern.plan import Plan, evaluate
 
 
@@ -91,7 +91,7 @@ class Posterior:
         n = X.shape[0]
         means = ops.float64_zeros((n, self.mean.shape[1]), X)
         variances = ops.float64_zeros((n, len(self.factors)), X)
-        for rows in row_blocks(n, float64_block_rows(len(self.mean))):
+        for rows in row_blocks(n, block_rows(8 * len(self.mean), at_least=16)):
             part = ops.as_float64(X[rows])
             means[rows], variances[rows] = self.moments_of(part, self.values(part))
         if not (ops.is_finite(means) and ops.is_finite(variances)):

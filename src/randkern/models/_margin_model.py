@@ -23,7 +23,7 @@ from randkern.models._margin_newton import (
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import features_of
-from randkern.models.memory import cache_bytes, newton_bytes, width_of
+from randkern.models.memory import cache_bytes, newton_bytes
 
 
 def check_single_target(model: Any, rows: TrainingData) -> None:
@@ -50,7 +50,7 @@ def check_single_target(model: Any, rows: TrainingData) -> None:
 def margin_bytes(data: FitData, by_newton: bool) -> tuple[int, int]:
     """Return the memory for features, and the rest; raise if it is too little."""
     n, k = data.rows.n_rows, data.rows.n_targets
-    width = width_of(data.plan, data.rows)
+    width = data.width
     held = n * (16 + 72 * k) + width * 16 * k
     if by_newton:
         held += newton_bytes(n, width)

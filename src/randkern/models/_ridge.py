@@ -384,10 +384,7 @@ class KernelRidge(RidgeModel):
             solution = replace(solution, value=weights, companions=None)
             return Fitted(solution, intercept, residuals, system.probed.sample)
 
-        try:
-            return at_each_penalty(alphas, solve)
-        finally:
-            report.iterations_end()
+        return at_each_penalty(alphas, solve)
 
     def _penalties(self, n_targets: int) -> np.ndarray:
         """Return the penalty of every target, (n_targets,)."""

@@ -15,8 +15,8 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
-from randkern.models.memory import float64_block_rows
-from randkern.models.normal_equations import NormalEquations
+from randkern.models.memory import block_rows
+from randkern.models.normal_equations import NormalEquations, normal_equations_of
 from randkern.models.ridge_path import DualPath, PrimalPath
 from randkern.plan import Plan, evaluate
 from randkern.solvers import mirror_upper
@@ -119,7 +119,7 @@ class PrimalSearch:
     @cached_property
     def total(self) -> NormalEquations:
         """The statistics of all rows."""
-        return self._statistics(self.rows)
+        return normal_equations_of(self.rows, self.plan)
 
     def leave_one_out(self) -> Predictions:
         """Yield the prediction for each row by a fit without it."""
@@ -156,9 +156,11 @@ class PrimalSearch:
         needed = 8 * self.plan.n_components**2 * (2 + len(splits))
         if not _are_folds(splits, self.rows.n_rows) or needed > self.spare:
             for train, _ in splits:
-                yield self._statistics(self.rows.take(train))
+                yield normal_equations_of(self.rows.take(train), self.plan)
             return
-        parts = [self._statistics(self.rows.take(test)) for _, test in splits]
+        parts = [
+            normal_equations_of(self.rows.take(test), self.plan) for _, test in splits
+        ]
         self.total = _added(parts)
         for fold in range(len(parts)):
             yield _added(parts[:fold] + parts[fold + 1 :])
@@ -166,16 +168,10 @@ class PrimalSearch:
     def _path(self, statistics: NormalEquations) -> PrimalPath:
         return PrimalPath.of(statistics, self.alphas, fit_intercept=self.fit_intercept)
 
-    def _statistics(self, rows: ArrayRows) -> NormalEquations:
-        D, k = self.plan.n_components, rows.n_targets
-        out = NormalEquations.empty(D, k, rows.X)
-        out.add(self.plan, rows.X, rows.Y, rows.weight)
-        return out
-
     def _blocks(self, rows: ArrayRows) -> Iterator[ArrayRows]:
         """Yield blocks of rows whose features fit a block in float64."""
         width = self.plan.n_components + len(self.alphas) * rows.n_targets
-        return rows.blocks(float64_block_rows(width))
+        return rows.blocks(block_rows(8 * width, at_least=16))
 
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:

@@ -73,10 +73,6 @@ class FitReport:
         )
         self._context.call_on_fit_task_begin(**self._context_arguments)
 
-    def iterations_end(self) -> None:
-        """Release `attributes_of`, which may refer to features and to this report."""
-        self._attributes_of = None
-
     def __call__(self, progress: Progress) -> bool:
         """Report an iteration; return whether a callback requests to stop."""
         return self.step(progress.iteration, progress.value)
@@ -100,7 +96,7 @@ class FitReport:
         """Report the end of the fit, with all attributes set."""
         if self._context is None:
             self.begin(None)
-        self.iterations_end()
+        self._attributes_of = None  # which may refer to features
         self._context.call_on_fit_task_end(
             **self._context_arguments, reconstruction_attributes={}
         )

@@ -111,6 +111,15 @@ class DualSystem:
             gram, root, share, right, means, target_mean, fit_intercept, of_null_vector
         )
 
+    def inverse_of_null_vector(self, shift: Any) -> Any:
+        """Return the eigenvalue of the shifted inverse at √s, 0 without an intercept.
+
+        It has no leverage: s times this is no part of the diagonal that gives those.
+        """
+        if not self.fit_intercept:
+            return 0.0 * shift
+        return 1.0 / (self.of_null_vector + shift)
+
     def weights_of(self, solved: Array) -> tuple[Any, Any]:
         """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
         dual = solved * self.root[:, None]
@@ -145,9 +154,8 @@ def solve_dual(
     state = solver.init(gram, alpha, scale)
     solution = solver.solve(state, system.right)
     diagonal = state.inverse_diagonal(left_out)
-    if fit_intercept:  # √s has no leverage
-        eigenvalue = system.of_null_vector + alpha + state.jitter
-        diagonal = diagonal - system.share[left_out] / eigenvalue
+    of_null_vector = system.inverse_of_null_vector(alpha + state.jitter)
+    diagonal = diagonal - system.share[left_out] * of_null_vector
     scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # infinite for a leverage that rounds to 1
         residuals = solution.value[left_out] / scaled[:, None]

@@ -99,10 +99,10 @@ def longest_row(features: FeatureMatrix) -> float:
 class FeatureMatrix:
     """The features Z of training data.
 
-    Rows are cached in the first pass if memory allows: all of them, or as many as
-    possible in 16 bits (with an error of 1.6e-5 of the largest entry of a row) if that
-    precision is enough. The others are recomputed in every pass. Shards are summed in
-    place (:meth:`reduce`), each as a separate matrix.
+    As many rows as memory allows are cached in the first pass, in 16 bits (with an
+    error of 1.6e-5 of the largest entry of a row) if not all fit and that precision is
+    enough. The others are recomputed in every pass. Shards are summed in place
+    (:meth:`reduce`), each as a separate matrix.
 
     `cache_bytes` is the memory for features; with `precise` they are float64, whatever
     the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
@@ -142,10 +142,18 @@ class FeatureMatrix:
         self._gemm = ops_of(like).skinny_gemm
 
     @property
+    def rounding(self) -> float:
+        """The relative rounding error of products."""
+        # Features in 16 bits are multiplied in single precision.
+        compressed = self._cache is not None and self._cache.scales is not None
+        dtype = np.float32 if compressed else self._ops.numpy_dtype(self.like)
+        return float(np.finfo(dtype).eps)
+
+    @property
     def cached(self) -> Any:
         """All features, if they are cached uncompressed, else None."""
         cache = self._cache
-        if cache is None or cache.scales is not None:
+        if cache is None or cache.scales is not None or cache.rows.stop < self.n_rows:
             return None
         return cache.values
 
@@ -154,15 +162,18 @@ class FeatureMatrix:
         """The cached features of the first rows, or of all; shards have their own."""
         if not self.rows.in_one_place:
             return None
-        # Scales and weights, and targets.
-        extra = 24 + 8 * self.n_targets
-        if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
-            return self._filled(self.n_rows, compressed=False)
-        if self.compress and hasattr(self._gemm, "quantize"):
-            n_cached = self.cache_bytes // (2 * self.width + extra)
-            if n_cached:
-                return self._filled(min(n_cached, self.n_rows), compressed=True)
-        return None
+
+        def n_fitting(itemsize: int) -> int:
+            # With scales and weights, and targets.
+            row_bytes = self.width * itemsize + 24 + 8 * self.n_targets
+            return min(self.n_rows, self.cache_bytes // row_bytes)
+
+        n_cached = n_fitting(self.dtype.itemsize)
+        can_compress = self.compress and hasattr(self._gemm, "quantize")
+        compressed = can_compress and n_cached < self.n_rows
+        if compressed:
+            n_cached = n_fitting(2)
+        return self._filled(n_cached, compressed) if n_cached else None
 
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
         """Return a cache with the features of the first `n_cached` rows.

@@ -82,17 +82,13 @@ def sample_left_out(
     The weights returned, (m,), are those of the rows; for labelled rows they add up to
     the share of each class in all rows.
     """
-    # A number of rows, or the numbers of those with a weight: of a stream, the former
-    # takes no memory.
-    usable: Any = rows.n_rows
-    n_usable = rows.n_rows
-    if rows.in_memory and rows.as_arrays().weight is not None:
-        ops = ops_of(rows.like)
-        usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
-        n_usable = len(usable)
-    n = max(_MIN_LEFT_OUT, int(n_usable * _SHARE))
-    n = min(n, n_usable, MAX_LEFT_OUT)
-    numbers = np.sort(generator.choice(usable, n, replace=False))
+    n_used = rows.survey().n_used
+    n = max(_MIN_LEFT_OUT, int(n_used * _SHARE))
+    n = min(n, n_used, MAX_LEFT_OUT)
+    # Which rows have no weight is not known before they are read: drawn are as many as
+    # have n with one, within reason.
+    n = min(-(-n * rows.n_rows // max(n_used, 1)), rows.n_rows, 4 * MAX_LEFT_OUT)
+    numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     sample = rows.take(numbers)
     own = np.ones(n)
     if sample.weight is not None:
@@ -131,6 +127,8 @@ class MergedRows:
     Attributes
     ----------
     rows : ArrayRows
+    first : ndarray
+        The number of the first copy of each different row.
     group : ndarray of shape (n,)
         For each of the given rows, the number of the row that it is a copy of.
     share : ndarray of shape (n,)
@@ -138,13 +136,9 @@ class MergedRows:
     """
 
     rows: ArrayRows
+    first: np.ndarray
     group: np.ndarray
     share: np.ndarray
-
-    @property
-    def first(self) -> np.ndarray:
-        """The number of the first copy of each different row."""
-        return np.unique(self.group, return_index=True)[1]
 
     def expanded(self, weights: Array) -> Any:
         """Return the weights (n, k) of all rows in a sum over the merged ones."""
@@ -165,7 +159,7 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
         weight = ops_of(rows.Y).to_host(rows.weight)
     total = np.bincount(copies.group, weight)
     share = weight / np.where(total > 0, total, 1.0)[copies.group]
-    return MergedRows(_merged(rows, copies), copies.group, share)
+    return MergedRows(_merged(rows, copies), *copies, share)
 
 
 def distinct_rows(rows: ArrayRows) -> ArrayRows:

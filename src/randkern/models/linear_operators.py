@@ -56,9 +56,8 @@ class FeatureOperator:
         self.stream = stream
         self.feature_sum = feature_sum
         self.center = feature_sum is not None
-        like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
-        self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
+        self.rounding = features.rounding
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_sum = statistics.weight_sum
         self.size = plan.n_components

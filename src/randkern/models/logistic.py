@@ -38,7 +38,6 @@ from randkern.models.memory import (
     block_rows,
     cache_bytes,
     curvature_bytes,
-    width_of,
 )
 
 # With the exact kernel of more rows, without an intercept, products replace a factor:
@@ -232,7 +231,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         if self._is_by_products(data):
             self._fit_by_products(data, report)
             return self
-        vectors = 8 * _N_VECTORS * rows.n_targets * width_of(plan, rows)
+        vectors = 8 * _N_VECTORS * rows.n_targets * data.width
         # The factor of the exact Gram matrix has a column of ones in a copy.
         cache, spare = cache_bytes(plan, rows, data.limit, vectors, squares=4)
         features = features_of(data, cache, constant=self.fit_intercept)

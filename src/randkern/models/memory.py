@@ -57,19 +57,9 @@ def memory_for(memory_limit: Any, like: Any) -> int:
 # -- blocks ------------------------------------------------------------------------
 
 
-def block_rows(row_bytes: int) -> int:
+def block_rows(row_bytes: int, at_least: int = 256) -> int:
     """Return the number of rows of this size per block for matrix products."""
-    return rows_within(_BLOCK_BYTES, row_bytes, at_least=256)
-
-
-def feature_block_rows(plan: Plan, itemsize: int) -> int:
-    """Return the number of rows of features per block for matrix products."""
-    return block_rows(plan.n_components * itemsize)
-
-
-def float64_block_rows(width: int, at_least: int = 16) -> int:
-    """Return the number of rows of `width` float64 numbers per block."""
-    return rows_within(_BLOCK_BYTES, 8 * width, at_least=at_least)
+    return rows_within(_BLOCK_BYTES, row_bytes, at_least=at_least)
 
 
 def block_rows_within(plan: Plan, like: Any, n_bytes: int) -> int:
@@ -98,11 +88,6 @@ def computing_bytes(plan: Plan, n_rows: int, itemsize: int) -> int:
     return (itemsize if plan.triangle is None else 6 * 8) * entries
 
 
-def width_of(plan: Plan | None, rows: TrainingData) -> int:
-    """Return the number of features, or of rows for the exact kernel."""
-    return rows.n_rows if plan is None else plan.n_components
-
-
 # -- factorisations ------------------------------------------------------------------
 
 
@@ -117,7 +102,7 @@ def matrix_bytes(
     """
     n = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
     itemsize = rows.dtype.itemsize
-    side = n if dual else width_of(plan, rows)
+    side = n if dual or plan is None else plan.n_components
     needed = 8 * (squares * side**2 + rows.n_targets * (n + 5 * side))
     needed += cholesky_bytes(side, rows.like)
     tile = min(n, GRAM_TILE)
@@ -126,7 +111,7 @@ def matrix_bytes(
     D = plan.n_components
     needed += plan.stored_bytes(itemsize)
     if not dual:
-        block = min(n, feature_block_rows(plan, itemsize))
+        block = min(n, block_rows(D * itemsize))
         beside = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize + 8 * min(n, CROSS_ROWS) * D
         beside = max(beside, computing_bytes(plan, block, itemsize))
         return needed + block * D * itemsize + beside
@@ -174,7 +159,7 @@ def process_bytes(plan: Plan | None, rows: TrainingData, learned: int) -> int:
         # n × n matrices if there are fewer rows than features, otherwise D × D; and
         # features, their gradients, and derivatives in phases.
         needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
-        needed += 3 * 8 * D * min(learned, feature_block_rows(plan, 8))
+        needed += 3 * 8 * D * min(learned, block_rows(8 * D))
     return needed
 
 

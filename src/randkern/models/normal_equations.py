@@ -23,7 +23,6 @@ from randkern.models.memory import (
     CROSS_ROWS,
     ROWS_AT_ONCE,
     block_rows,
-    feature_block_rows,
 )
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, CholeskyState, Solution, mirror_upper
@@ -69,7 +68,7 @@ class NormalEquations:
         self, plan: Plan, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Add rows; `Y` has shape (n, k)."""
-        block = feature_block_rows(plan, X.dtype.itemsize)
+        block = block_rows(plan.n_components * X.dtype.itemsize)
         buffer = ops_of(X).empty((min(block, X.shape[0]), plan.n_components), X)
         for rows in row_blocks(X.shape[0], block):
             Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])

@@ -39,7 +39,7 @@ from randkern.models.feature_matrix import (
     features_of,
     longest_row,
 )
-from randkern.models.memory import cache_bytes, newton_bytes, width_of
+from randkern.models.memory import cache_bytes, newton_bytes
 
 # The first weight σ of the method of multipliers, in units of the width of the box: of
 # 1, 3, 10 and 30 the last took the least time for penalties of 0.1 and 1.
@@ -236,7 +236,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         data = self._read(X, y, sample_weight, stream)
         rows = data.rows
         check_single_target(self, rows)
-        n, width = rows.n_rows, width_of(data.plan, rows)
+        n, width = rows.n_rows, data.width
         needed = 96 * n + 64 * width + newton_bytes(n, width)
         cache, _ = cache_bytes(data.plan, rows, data.limit, needed)
         features = features_of(data, cache, precise=True, constant=True)

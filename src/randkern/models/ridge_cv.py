@@ -40,7 +40,7 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.component_search import finds_components
 from randkern.models.dual import gram_of
 from randkern.models.left_out import ProbedRows
-from randkern.models.memory import check_matrices, float64_block_rows, matrix_bytes
+from randkern.models.memory import block_rows, check_matrices, matrix_bytes
 from randkern.models.ridge import RidgeClassifierMixin, RidgeRegressorMixin
 
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
@@ -233,7 +233,7 @@ class _ChoosesAlpha(RidgeModel):
             needed += 8 * n_alphas * n * k  # predictions
         if not dual:
             width = side + n_alphas * k
-            needed += 3 * 8 * width * min(n, float64_block_rows(width))
+            needed += 3 * 8 * width * min(n, block_rows(8 * width, at_least=16))
         check_matrices(self.plan_, rows, needed, limit, dual=dual)
         if dual:
             gram = gram_of(self.kernel_, self.plan_, rows.X)

@@ -163,11 +163,9 @@ class DualPath:
         diagonal = ops.float64_zeros((n, len(alphas)), gram)
         for rows in row_blocks(n, _TILE):
             diagonal[rows] = vectors[rows] ** 2 @ shrinkage
-        freedom = shrinkage.sum(axis=0)
-        if fit_intercept:  # √s has no leverage
-            inverse = 1.0 / (system.of_null_vector + shifts)
-            diagonal -= system.share[:, None] * inverse
-            freedom -= inverse
+        of_null_vector = system.inverse_of_null_vector(shifts)
+        diagonal -= system.share[:, None] * of_null_vector
+        freedom = shrinkage.sum(axis=0) - of_null_vector
         diagonal = diagonal.clip(min=_MIN_FREEDOM / shifts)
         freedom = ops.to_host(shifts * freedom)
         return cls(system, Y, shifts, solved, diagonal, freedom)

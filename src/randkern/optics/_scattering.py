@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from randkern._random import Stream
-from randkern._validation import Rows, canonical, check_readable, read_tensor
+from randkern._validation import Rows, canonical, readable_rows
 from randkern._warnings import warn
 from randkern.backend.hadamard import block_size
 from randkern.data import row_blocks
@@ -37,9 +37,8 @@ _CHECKED_ENTRIES = 2**22
 
 def check_bits(X: Any, n_features: int | None = None) -> Rows:
     """Check rows of zeros and ones and return them, an array or CSR of any dtype."""
-    check_readable(X)
     X = check_array(
-        read_tensor(X),
+        readable_rows(X),
         accept_sparse="csr",
         dtype=None,
         ensure_all_finite=False,

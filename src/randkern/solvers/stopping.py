@@ -37,12 +37,16 @@ known when the true one is computed. By the triangle inequality in the norm of
 
     √E ≤ √(4) + ‖d‖/√σ.  (5)
 
+Steps s_i have ‖d‖ ≤ cελ Σ ‖s_i‖, where ε is the rounding error of products with A, λ
+its largest eigenvalue, and c some constant. If E is small even so, the true residual is
+not computed, which takes a pass over the rows.
+
 *Scale.* The iteration stops when E is at most `loss_tol` times a loss s of every
 target: the current loss, which is c minus the decrease G = Σ Δ_i so far,
 
     s = min(max(c − G − 16εc, floor·F₀), 10·G),  (6)
 
-where ε is the rounding error of products with A and F₀ the loss of the best constant.
+where F₀ is the loss of the best constant.
 If nearly all of the variance is explained (s below the share `floor` of F₀) the rest
 need not be as accurate; and if little can be explained, most of that should be (10·G).
 """

@@ -26,7 +26,6 @@ from randkern.tabular.model import TabularModel
 from randkern.tabular.out_of_fold import OutOfFold, evaluated
 from randkern.tabular.presets import (
     MAX_MEMBERS,
-    NOISELESS,
     VALIDATION_ROWS,
     Deadline,
     Plan,
@@ -76,8 +75,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. Matérn, Laplacian and
     Gaussian kernels, and the sum of the best with a linear one, are then learned on at
     most 2,500 rows at a time, with one lengthscale per column or one for all. The
-    gradient of the evidence is in closed form; with more rows, or for targets without
-    noise, that of the leave-one-out error.
+    gradient of the evidence is in closed form; with more rows, that of the
+    leave-one-out error.
 
     The best kernel is fitted to all rows, or the weighted mean of the best few if its
     error on rows left out is smaller. Up to some 600 rows, as the budget allows,
@@ -240,9 +239,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             table, rows.counts, 0, self._loss, stream, plan, deadline
         )
         trials, is_stopped = self._search(learning, stream, report)
-        is_noiseless = trials[0].error < NOISELESS
-        n_again = 0 if is_stopped or is_noiseless else learning.n_again
-        found = evaluated(trials, learning, n_again)
+        found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         chosen = _blended(found)
         if split.in_cells:
             kernels = [trial for _, trial in chosen]
@@ -280,6 +277,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 f"precision, expected between {1 / _LARGEST_TARGET:g} and "
                 f"{_LARGEST_TARGET:g}; pass y in another unit, such as y / {size:.3g}."
             )
+        self._is_count = bool(y.size and y.min() == 0 and (y == np.floor(y)).all())
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
@@ -426,7 +424,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         parts = [
             self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
         ]
-        return self._in_unit_of_targets(np.concatenate(parts))
+        intervals = self._in_unit_of_targets(np.concatenate(parts))
+        return np.maximum(intervals, 0.0) if self._is_count else intervals
 
     def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""

@@ -65,9 +65,8 @@ _FIRST_STEPS, _FEWEST_STEPS = 30, 4
 # Steps of streams of rows: first ones, and those that continue the best; and of
 # learning a kernel again without a fold.
 TRIED_STEPS, STREAMED_STEPS, RELEARNING_STEPS = 12, 40, 20
-# Trials that are continued, and that may become part of the model; and how often a
-# descent to targets without noise is continued.
-N_REFINED, N_KEPT, CONTINUED = 3, 10, 10
+# Trials that are continued, and that may become part of the model.
+N_REFINED, N_KEPT = 3, 10
 # Trials that no deadline ends: three kernels, each with one lengthscale and with one
 # per column.
 FLOOR = 6
@@ -130,10 +129,6 @@ SPREADS, ALPHAS = (0.5, 1.5, 5.0), (1e-1, 1e-3)
 # Precisions of the normal prior on the logarithms of learned numbers, centred at the
 # start, for targets and for labels: without it, lengthscales overfit few rows.
 PRECISIONS = (0.3, 1.0)
-# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
-# (almost) without noise, which kernels do not overfit. The logarithm of their squared
-# errors falls without bound where a kernel predicts exactly, faster than the evidence.
-NOISELESS = 0.01
 # The most rows that are left out of an exact fit, one at a time, or, if they depend on
 # each other, in folds.
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000

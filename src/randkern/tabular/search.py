@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +27,10 @@ from randkern.tabular.leave_one_out import (
 )
 from randkern.tabular.presets import (
     ALPHAS,
-    CONTINUED,
     FLOOR,
     LINEAR_WEIGHT,
     N_KEPT,
     N_REFINED,
-    NOISELESS,
     PRECISIONS,
     RELEARNING_STEPS,
     SEARCHED_ONCE,
@@ -86,8 +83,7 @@ class KernelSearch:
     blocks of columns that share a lengthscale. The search ends with its deadline, but
     not before the first three kernels, or if `report`, called with every trial, says
     so. Up to 2,500 rows, and targets of groups or in time, are learned by their
-    evidence; more, targets without noise and labels of groups by the leave-one-out
-    loss.
+    evidence; more, and labels of groups, by the leave-one-out loss.
     """
 
     step = "the search"
@@ -114,14 +110,7 @@ class KernelSearch:
         self.deadline = deadline
         self.log = TrialLog(report)
         self.order = stream.generator().permutation(len(Y))
-        # Those of this criterion.
         self.trials: list[Trial] = []
-
-    def by(self, criterion: type[Objective]) -> KernelSearch:
-        """Return a search by another criterion, with values that do not compare."""
-        other = copy(self)
-        other.criterion, other.trials = criterion, []
-        return other
 
     # -- one descent ------------------------------------------------------------------
 
@@ -288,25 +277,7 @@ class KernelSearch:
         """Return the best trials, refined ones first."""
         descents = self._from_many if len(self.Y) > SEARCHED_ONCE else self._from_few
         trials = descents(plan)
-        is_exact = trials[0].error < NOISELESS and not is_noisy(self.loss)
-        may_be_exact = self.criterion is Evidence and self.folds is None
-        if may_be_exact and is_exact and not self._over:
-            other = self.by(LeaveOneOut)
-            exact = other._continued(other._from_few(plan), plan)
-            # Objectives of the two criteria are not comparable, but errors are.
-            trials = exact if exact[0].error < trials[0].error else trials
         return kinds_first(trials)[:N_KEPT]
-
-    def _continued(self, trials: list[Trial], plan: Plan) -> list[Trial]:
-        """Continue the best descent as long as it halves the error."""
-        for _ in range(CONTINUED):
-            if self._over:
-                break
-            trial = self.descend(trials[0], trials[0].n_rows, plan.first_steps)
-            if not trial.error < trials[0].error / 2:
-                break
-            trials = [trial, *trials]
-        return trials
 
     def _from_few(self, plan: Plan) -> list[Trial]:
         """Descend on some rows, and refine the best on more."""

@@ -19,7 +19,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
@@ -38,7 +37,7 @@ from ..tables import (
     percent,
     text,
 )
-from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
+from .feature_maps import DRAWN, PEERS, STYLES, FeatureMap
 from .rows import RowOptions, Rows, load_rows, resolved_lengthscale
 
 # Memory limit: a benchmark checks its own needs.
@@ -64,9 +63,7 @@ class Options(RowOptions):
         "leave-one-out on training rows.",
     )
     seeds: int = option(10, "Draws of the features.", quick=2)
-    projections: tuple[str, ...] | None = option(
-        None, "Comma-separated projections; default: all there are."
-    )
+    projections: tuple[str, ...] = option(DRAWN, "Projections.", among=DRAWN)
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
 
 
@@ -105,19 +102,21 @@ SKIPPED_BY = ("family", "method", "n_components")
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Measure errors of the Gram matrix and of ridge against D."""
-    projections = known_projections(options.projections)
     if not options.alpha:
         raise ValueError("alpha must be positive numbers, got none")
     work, described = Work.loaded(options)
     exact = work.exact()
-    optical = projections if options.optical else []
+    optical = options.projections if options.optical else ()
     methods = [
-        *(("gaussian", m, False) for m in (*projections, *PEERS["gaussian"])),
+        *(("gaussian", m, False) for m in (*options.projections, *PEERS["gaussian"])),
         ("gaussian", "landmarks", False),
         *(("optical", m, c) for m in optical for c in (False, True)),
-        *(("polynomial", m, False) for m in (*projections, *PEERS["polynomial"])),
+        *(
+            ("polynomial", m, False)
+            for m in (*options.projections, *PEERS["polynomial"])
+        ),
     ]  # the reference of ratios first
-    sizes = sorted(set(options.n_components))
+    sizes = options.n_components
     cases = (
         {"family": f, "method": m, "centered": c, "n_components": size}
         for (f, m, c), size in product(methods, sizes)
@@ -128,7 +127,6 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         "arguments": {
             "alphas": list(options.alpha),
             "n_seeds": options.seeds,
-            "projections": projections,
         },
         "exact": exact,
         "summary": summarise(records),
@@ -198,7 +196,7 @@ class Work:
         few = self.rows.X[:_WARM_UP_ROWS]
         feature_map = contender.build(min(size, len(few)), 0)
         Z = feature_map.fit(few).transform(few)
-        ridge_scores(Z, self.signs[: len(few)], Z, self.options.alpha[-1])
+        linear_ridge(Z, self.options.alpha[-1]).fit(Z, self.signs[: len(few)])
 
     def draw(
         self, contender: FeatureMap, size: int, seed: int, alphas: tuple[float, ...]
@@ -218,7 +216,7 @@ class Work:
             Z_test = feature_map.transform(self.rows.X_test)
             alpha = _best_alpha(Z, self.signs, alphas)
             watch = Stopwatch()
-            scores = ridge_scores(Z, self.signs, Z_test, alpha)
+            scores = linear_ridge(Z, alpha).fit(Z, self.signs).predict(Z_test)
             solved = watch.lap().seconds
             test_error = self.error(scores)
         return {
@@ -343,23 +341,12 @@ def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
     return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
 
 
-def ridge_scores(
-    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
-) -> NDArray[np.float64]:
-    """Return test scores of ridge regression on features, from the smaller system.
-
-    (ZᵀZ + αI)W = ZᵀY if D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and solves
-    are in float64.
-    """
-    primal = Z.shape[1] <= len(Z)
-    system = gram_matrix(Z.T if primal else Z)
-    system[np.diag_indices_from(system)] += alpha
-    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
-    if primal:
-        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
-    else:
-        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
-    return np.asarray(Z_test @ weights)
+def linear_ridge(Z: NDArray[Any], alpha: float) -> randkern.KernelRidgeRegressor:
+    """Return ridge regression on features, solved by the smaller of two systems."""
+    size = Z.shape[1] if Z.shape[1] <= len(Z) else None
+    return randkern.KernelRidgeRegressor(
+        randkern.Linear(), alpha, size, solver="cholesky", memory_limit=_UNLIMITED
+    )
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -97,7 +97,10 @@ def cost_figure(
     title: str,
     size: tuple[float, float],
 ) -> Any:
-    """Return a figure of test error against training time, labelled with D."""
+    """Return a figure of test error against training time.
+
+    Points are labelled with D, or with the rows of an exact kernel.
+    """
     shown = list(records)
     figure, (axes,) = panels(1, size=size)
     xlabel = "seconds: features of the training rows, and fit"
@@ -112,14 +115,14 @@ def cost_figure(
         ticks=None,
     )
     for record in shown:
-        if record["n_components"] is not None:
-            axes.annotate(
-                f"{record['n_components']:,}",
-                (record["train_seconds"], 100 * record["test_error"]),
-                xytext=(6, 5),
-                textcoords="offset points",
-                fontsize=8,
-            )
+        size = record["n_components"]
+        axes.annotate(
+            f"{record['n_train']:,} rows" if size is None else f"{size:,}",
+            (record["train_seconds"], 100 * record["test_error"]),
+            xytext=(6, 5),
+            textcoords="offset points",
+            fontsize=8,
+        )
     axes.margins(x=0.15, y=0.15)
     axes.legend(frameon=False, fontsize=8, handlelength=3.2)
     return figure

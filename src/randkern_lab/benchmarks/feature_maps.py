@@ -6,7 +6,6 @@ products in NumPy and lightonml's simulated device.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from sklearn import kernel_approximation as peers
 import randkern
 from randkern.projections import PROJECTIONS
 
-from ..contenders import check_landmarks, check_package, known_names
+from ..contenders import check_landmarks, check_package
 from ..figures import Style
 
 # The peers for each kernel and their packages; ratios refer to the first.
@@ -27,6 +26,8 @@ PEERS = {
     "polynomial": {"PolynomialCountSketch": "scikit-learn"},
 }
 FAMILIES = tuple(PEERS)
+# Projections that are compared.
+DRAWN = tuple(name for name in PROJECTIONS if name != "auto")
 STYLES = {
     "dense": Style("dense", "black", "o"),
     "streamed": Style("streamed", "sky", "X", (0, (3, 1))),
@@ -38,12 +39,6 @@ STYLES = {
     "landmarks": Style("landmarks", "sky", "h", "-"),
     "PolynomialCountSketch": Style("PolynomialCountSketch"),
 }
-
-
-def known_projections(names: Sequence[str] | None = None) -> list[str]:
-    """Return the projections to run: those requested, or all except ``"auto"``."""
-    every = [name for name in PROJECTIONS if name != "auto"]
-    return known_names("projection", every if names is None else names, every)
 
 
 def kernel_of(family: str, lengthscale: float, degree: float) -> Any:

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
-from ..contenders import known_names, nonempty_records
+from ..contenders import nonempty_records
 from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Recorder, grid
 from ..tables import listing, of, sentences, text
-from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
+from .feature_maps import DRAWN, FAMILIES, PEERS, FeatureMap
 from .timing import interleave, roofline
 
 # Methods without a matrix product, to which its bound does not apply.
@@ -47,10 +47,8 @@ class Options(CommonOptions):
     n_components: int = option(10240, "Features.", quick=66)
     n: int = option(6000, "Rows.", quick=80)
     repeats: int = option(5, "Rounds of the timing.", quick=1)
-    projections: tuple[str, ...] | None = option(
-        None, "Comma-separated projections; default: all there are."
-    )
-    families: tuple[str, ...] = option(FAMILIES, "Of gaussian, optical, polynomial.")
+    projections: tuple[str, ...] = option(DRAWN, "Projections.", among=DRAWN)
+    families: tuple[str, ...] = option(FAMILIES, "Kernels.", among=FAMILIES)
     memory: bool = option(
         True, "Measure peak memory, each method in its own process.", quick=False
     )
@@ -98,16 +96,13 @@ _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Time the feature maps of each kernel in turn, beside the machine's bounds."""
-    projections = known_projections(options.projections)
     limit = _limit(options.memory_limit)
     recorder.say("bounds of the machine")
     bounds = roofline(options.n, options.d, options.n_components)
-    families = known_names("family", options.families, FAMILIES)
-    work = Work(options, projections, limit, bounds, recorder.say)
-    recorder.measure(grid(family=families), work.measure)
+    work = Work(options, limit, bounds, recorder.say)
+    recorder.measure(grid(family=options.families), work.measure)
     nonempty_records(recorder)
-    named = {"projections": projections, "memory_limit": limit}
-    return {"arguments": named, "roofline": bounds}
+    return {"arguments": {"memory_limit": limit}, "roofline": bounds}
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,6 @@ class Work:
     """What feature maps are compared with, and within which limit of memory."""
 
     options: Options
-    projections: list[str]
     limit: int
     bounds: Mapping[str, float]
     say: Callable[[str], None]
@@ -170,7 +164,7 @@ class Work:
         ell = math.sqrt(self.options.d)
         if family == "gaussian":
             yield FeatureMap(family, "RBFSampler", "float64", lengthscale=ell)
-        for method in (*PEERS[family], *self.projections):
+        for method in (*PEERS[family], *self.options.projections):
             yield FeatureMap(family, method, lengthscale=ell)
 
     def check(self, contender: FeatureMap) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.preprocessing import StandardScaler
 
 import randkern
 from randkern.datasets import load_dataset
@@ -137,7 +138,8 @@ class Options(DataOptions):
     seeds: int = option(1, "Of draws, from --seed on.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of features, exact, scikit-learn, gpytorch, rff, svgp.",
+        "",
+        among=METHODS,
         quick=("features", "scikit-learn", "rff", "svgp"),
     )
 
@@ -161,7 +163,6 @@ SKIPPED_BY = ("method", "dataset")
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Learn processes on data sets of numbers, each in a process of its own."""
-    methods = known_names("method", options.methods, METHODS)
     if options.tables and options.data_dir is None:
         raise ValueError("--tables are files of --data-dir, which is not given")
     described, folders = {}, {}
@@ -197,7 +198,9 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             return {"label": METHODS[method].label, **named, **result}
 
         seeds = range(options.seed, options.seed + options.seeds)
-        recorder.measure(grid(dataset=described, method=methods, seed=seeds), measure)
+        recorder.measure(
+            grid(dataset=described, method=options.methods, seed=seeds), measure
+        )
     return {
         "datasets": list(described.values()),
         "versions": versions_of(("torch", "gpytorch")),
@@ -291,10 +294,8 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
 
 def _standardised(rows: Rows) -> tuple[Rows, float]:
     """Standardise by the training rows; return the scale of the targets, too."""
-    X, y, X_test, y_test = rows
-    centre, spread = X.mean(axis=0), X.std(axis=0)
-    spread = np.where(spread > 0, spread, 1.0)
-    middle, scale = float(y.mean()), float(y.std())
-    scaled = [((part - centre) / spread) for part in (X, X_test)]
-    y, y_test = (y - middle) / scale, (y_test - middle) / scale
-    return Rows(scaled[0], y, scaled[1], y_test), scale
+    scaler, y_scaler = StandardScaler().fit(rows.X), StandardScaler()
+    y_scaler.fit(rows.y[:, None])
+    X, X_test = map(scaler.transform, (rows.X, rows.X_test))
+    y, y_test = (y_scaler.transform(y[:, None])[:, 0] for y in (rows.y, rows.y_test))
+    return Rows(X, y, X_test, y_test), float(y_scaler.scale_[0])

@@ -1,14 +1,11 @@
 """Tensors on a GPU: seconds, joules, and shares of the device's bounds.
 
 ``features`` compares features with the bound of writing them and with RBFSampler's
-steps in PyTorch; ``product`` compares the projection that is never stored with
-``torch.matmul``; ``ridge`` times a fit to generated rows of ten classes. For seconds
+steps in PyTorch; ``ridge`` times a fit to generated rows of ten classes. For seconds
 and joules against the number of features, see ``randkern reproduce projection-cost``.
-Without a GPU nothing is measured, and the results say why (``ran``, ``reason``).
+Without a GPU nothing is measured, and ``skipped`` says why.
 """
 
-import importlib.util
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,19 +24,16 @@ from randkern.models import KernelRidgeClassifier
 from randkern.plan import evaluate
 from randkern.solvers import PCG
 
-from ..contenders import known_names, versions_of
+from ..contenders import versions_of
 from ..energy import EnergyMeter, Joules, gpu_meter
 from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
-from ..process import Stopwatch
-from ..runner import Recorder, grid
+from ..process import SkippedCase, Stopwatch
+from ..runner import Case, Recorder, grid
 from ..tables import listing, of, text
 from .timing import interleave
 
-MEASUREMENTS = ("features", "product", "ridge")
-# Rows and columns of the largest product, whose matrix would take 4 TB.
-_HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
-_HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
+MEASUREMENTS = ("features", "ridge")
 _CLASSES = 10
 # Rows and features of the warm-up fit.
 _COMPILED = 300
@@ -55,47 +49,33 @@ class Options(CommonOptions):
     """Options of ``randkern bench gpu``."""
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
-    measurements: tuple[str, ...] = option(MEASUREMENTS, "Of features, product, ridge.")
+    measurements: tuple[str, ...] = option(MEASUREMENTS, "", among=MEASUREMENTS)
     n: int = option(8192, "Rows of the features.", quick=20)
     d: int = option(784, "Input columns.", quick=70)
     n_components: int = option(16384, "Features.", quick=90)
-    side: int = option(16384, "Sides of the product.", quick=64)
     ridge_rows: int = option(60_000, "Training rows.", quick=300)
     ridge_components: int = option(100_000, "Of ridge.", quick=128)
     repeats: int = option(5, "Rounds of the timing.", quick=1)
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
 
-def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
-    return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
+SKIPPED_BY = ("measurement",)
 
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Measure what was asked for on one device, if it is there."""
-    names = known_names("measurement", options.measurements, MEASUREMENTS)
-    reason = why_not(options.device)
-    if reason is not None:
-        return {
-            "ran": False,
-            "reason": reason,
-            "device": None,
-            "energy": gpu_meter().name,
-        }
     torch = import_extra("torch", "bench gpu", "gpu")
-    work = Device(options, torch, torch.device(options.device))
-    measures = dict(
-        zip(MEASUREMENTS, (work.features, work.products, work.ridge), strict=True)
-    )
-    recorder.measure(
-        grid(measurement=names), lambda case: measures[case["measurement"]]()
-    )
-    versions = versions_of(("torch", "nvidia-ml-py"))
+    try:
+        work = Device(options, torch, torch.device(options.device))
+    except RuntimeError as error:
+        raise ValueError(
+            f"no device {options.device!r}; use cuda, cuda:1 or cpu"
+        ) from error
+    recorder.measure(grid(measurement=options.measurements), work.measure)
     return {
-        "ran": True,
-        "reason": None,
-        "device": work.described(),
+        "device": work.described() if recorder.records else None,
         "energy": work.meter.name,
-        "versions": {name: result for name, result in versions.items() if result},
+        "versions": versions_of(("torch", "nvidia-ml-py")),
     }
 
 
@@ -117,8 +97,19 @@ class Device:
         """Its energy counter."""
         return gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
 
+    def measure(self, case: Case) -> list[dict[str, Any]]:
+        """Return the records of one measurement."""
+        found = self.torch.cuda.device_count() if self.torch.cuda.is_available() else 0
+        if self.on_gpu and (self.device.index or 0) >= found:
+            raise SkippedCase(
+                f"PyTorch finds {found or 'no'} CUDA device(s), not {self.device}"
+            )
+        if case["measurement"] == "features":
+            return self.features()
+        return self.ridge()
+
     def features(self) -> list[dict[str, Any]]:
-        """Measure structured features, the bound of writing them, and plain PyTorch."""
+        """Measure features, the bound of writing them, and plain PyTorch."""
         torch, options = self.torch, self.options
         n, d, D = options.n, options.d, options.n_components
         X, out = self.normal(n, d), torch.empty(n, D, device=self.device)
@@ -136,42 +127,28 @@ class Device:
             "write": lambda: out.fill_(1.0),
             "plain torch, RBFSampler": plain,
         }
-        kernels = {"gaussian": Gaussian(d**0.5), "optical": Optical(2)}
+        rows, stream = np.zeros((2, d), np.float32), Stream(options.seed)
+        kernels: dict[str, Kernel] = {
+            "gaussian": Gaussian(d**0.5),
+            "optical": Optical(2),
+        }
         for name, kernel in kernels.items():
             for projection in ("structured", "streamed", "dense"):
-                plan = self.plan(kernel, d, D, projection)
+                plan = fit_plan(kernel, rows, None, D, stream, projection=projection)
                 calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
-        return self.timed(
-            "features",
-            calls,
-            {"n": n, "d": d, "n_components": D},
-            lambda value, seconds: {
+        times = interleave(calls, options.repeats, self.wait)
+        seconds = {name: median(own) for name, own in times.items()}
+        return [
+            {
+                "method": name,
+                **{"n": n, "d": d, "n_components": D, "seconds": value},
                 "picoseconds_a_feature": 1e12 * value / (n * D),
                 "share_of_write_bound": seconds["write"] / value,
                 "speedup_over_plain": seconds["plain torch, RBFSampler"] / value,
-            },
-        )
-
-    def products(self) -> list[dict[str, Any]]:
-        """Measure the projection that is never stored, and a product with a matrix."""
-        n, side = self.options.n, self.options.side
-        X, matrix = self.normal(n, side), self.normal(side, side)
-        calls = {
-            "torch.matmul": lambda: X @ matrix,
-            "streamed": self.streamed(X, side),
-        }
-        sizes = {"n": n, "d": side, "n_components": side}
-        beside = self.timed("product", calls, sizes, partial(_rates, sizes))
-        huge = _HUGE if self.on_gpu else _HUGE_ON_CPU
-        alone = self.streamed(self.normal(huge["n"], huge["d"]), huge["n_components"])
-        calls = {"streamed, no matrix would fit": alone}
-        return beside + self.timed("product", calls, huge, partial(_rates, huge))
-
-    def streamed(self, X: Any, D: int) -> Call:
-        """Return the projection of rows that is never stored."""
-        plan = self.plan(Gaussian(1.0), X.shape[1], 2 * D, "streamed")
-        projection: Any = plan.groups[0].factors[0].projection
-        return lambda: projection.project(X, 0, D)
+                "joules": self.joules(calls[name], value),
+            }
+            for name, value in seconds.items()
+        ]
 
     def ridge(self) -> list[dict[str, Any]]:
         """Measure a ridge classifier on the device, and on the processor if asked."""
@@ -189,7 +166,7 @@ class Device:
             records = [self.fitted(str(self.device), self.meter, *tensors)]
         if options.cpu:
             records.append(self.fitted("cpu, NumPy", NO_METER, X, labels))
-        sizes = {"measurement": "ridge", "n": n, "d": d, "n_components": D}
+        sizes = {"n": n, "d": d, "n_components": D}
         return [sizes | record for record in records]
 
     def fitted(self, place: str, meter: EnergyMeter, X: Any, y: Any) -> dict[str, Any]:
@@ -222,23 +199,6 @@ class Device:
             "joules": spent.joules,
         }
 
-    def timed(
-        self,
-        measurement: str,
-        calls: Mapping[str, Call],
-        sizes: Mapping[str, int],
-        rates: Callable[..., dict[str, Any]],
-    ) -> list[dict[str, Any]]:
-        """Return a record per call, with what `rates` computes from the seconds."""
-        result = interleave(calls, self.options.repeats, self.wait)
-        seconds = {name: median(own) for name, own in result.items()}
-        return [
-            {"measurement": measurement, "method": name, **sizes, "seconds": value}
-            | rates(value, seconds)
-            | {"joules": self.joules(calls[name], value)}
-            for name, value in seconds.items()
-        ]
-
     def joules(self, call: Call, seconds: float) -> float | None:
         """Return the energy of a call, from enough calls to be measurable."""
         times = max(1, round(_ENERGY_SECONDS / seconds)) if self.meter.read else 0
@@ -258,11 +218,6 @@ class Device:
         generator = self.torch.Generator(self.device).manual_seed(self.options.seed)
         return self.torch.randn(*shape, device=self.device, generator=generator)
 
-    def plan(self, kernel: Kernel, d: int, D: int, projection: str) -> Any:
-        """Return the plan of a draw of features."""
-        rows, stream = np.zeros((2, d), np.float32), Stream(self.options.seed)
-        return fit_plan(kernel, rows, None, D, stream, projection=projection)
-
     def described(self) -> dict[str, Any]:
         """Return the description of the device."""
         if not self.on_gpu:
@@ -281,12 +236,11 @@ class Device:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        _with_milliseconds(results),
+        [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]],
         "{measurement}",
-        "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
-        " | test accuracy",
+        "method | rows | d | D | ms | joules | of the write bound | test accuracy",
         "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
-        "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
+        "{share_of_write_bound:.3g} | {test_accuracy:.3g}",
         per="measurement",
     )
 
@@ -312,36 +266,7 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    """Return the device, or why the benchmark did not run."""
-    versions = sorted(results["versions"].items())
-    named = ", ".join(f"{name} {version}" for name, version in versions)
-    message = f"{{device[name]}}; {named}"
-    missed = "The GPU benchmark did not run: {reason}."
-    yield text(message if results["ran"] else missed, results)
+    """Return the device, and what counts its energy."""
+    if results["device"]:
+        yield text("{device[name]}, PyTorch {versions[torch]}", results)
     yield text("energy: {energy}", results)
-
-
-def _rates(
-    sizes: Mapping[str, int], value: float, seconds: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return the rate of a product, and how it compares to torch.matmul."""
-    peer = seconds.get("torch.matmul")
-    gflops = 2e-9 * math.prod(sizes.values()) / value
-    return {"gflops": gflops, "share_of_matmul": peer and peer / value}
-
-
-def why_not(device: str) -> str | None:
-    """Return why nothing can be measured on a device, or None if it can."""
-    if importlib.util.find_spec("torch") is None:
-        return 'PyTorch is not installed; pip install "randkern[gpu]"'
-    torch = import_extra("torch", "bench gpu", "gpu")
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
-    if wanted.type not in ("cuda", "cpu"):
-        raise ValueError(f"device must be cuda or cpu, got {device!r}.")
-    result = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted.type == "cpu" or (wanted.index or 0) < result:
-        return None
-    return f"PyTorch finds {result or 'no'} CUDA device(s), not {device}"

@@ -25,7 +25,7 @@ from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
 
 import randkern
 
-from ..contenders import Contender, known_names
+from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Recorder, SkippedCase, grid
@@ -131,7 +131,7 @@ class Options(CommonOptions):
         "exact kernels and SciPy's graph correlation a quarter, of up to 300 rows.",
         quick=4,
     )
-    methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("question", "method", "n")
@@ -139,12 +139,11 @@ SKIPPED_BY = ("question", "method", "n")
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Count rejections of each test, under the hypothesis and otherwise."""
-    methods = known_names("test", options.methods, METHODS)
     for question, truths in QUESTIONS.items():
         cases = grid(
             question=(question,),
-            method=methods,
-            n=sorted(set(options.n)),
+            method=options.methods,
+            n=options.n,
             truth=truths,
         )
         recorder.measure(cases, partial(rejections, options))

@@ -20,7 +20,7 @@ from sklearn.linear_model import QuantileRegressor
 
 import randkern
 
-from ..contenders import Contender, known_names
+from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
@@ -136,7 +136,7 @@ class Options(CommonOptions):
 
     n: tuple[int, ...] = option((1000, 3000, 10_000, 30_000), "Rows.", quick=(100,))
     seeds: int = option(3, "Data sets of each size.", quick=1)
-    methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("method", "n")
@@ -151,9 +151,9 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         return {"label": method.label} | in_fresh_process(fit_quantiles, case)
 
     cases = grid(
-        n=sorted(set(options.n)),
+        n=options.n,
         seed=range(options.seed, options.seed + options.seeds),
-        method=known_names("method", options.methods, METHODS),
+        method=options.methods,
     )
     recorder.measure(cases, measure)
     return {}

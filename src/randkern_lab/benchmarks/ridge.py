@@ -8,9 +8,9 @@ intercept (Falkon has none). Each fit runs in its own
 process, so that its peak memory is its own, and fits 64 rows before it is timed;
 contenders take turns, seed after seed.
 
-scikit-learn factorises exactly, while conjugate gradients stop early. Wherever both
-run, our own factorisation (``cholesky``) therefore runs too: it is added to the
-solvers, and a peer is skipped if memory does not suffice.
+scikit-learn factorises exactly, while conjugate gradients stop early: by default our
+own factorisation (``cholesky``) therefore runs, too. A peer is skipped if memory does
+not suffice.
 
 With ``--scaling``, the cost of conjugate gradients is measured against D and against n,
 on streamed rows: float32 normals with descending variances, 64 columns and one target
@@ -60,8 +60,6 @@ from .ridge_models import (
 )
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-SOLVERS = ("pcg", "cholesky", "sgd", "auto")
-LIBRARIES = ("falkon",)
 _pcg = partial(own_ridge, solver="pcg")
 _cholesky = partial(own_ridge, solver="cholesky")
 _landmarks = partial(_cholesky, features="nystrom")
@@ -168,18 +166,17 @@ class Options(RowOptions):
     """Options of ``randkern bench ridge``."""
 
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
-    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
+    kernel: str = option("gaussian", "", among=FAMILIES)
     degree: float = option(2.0, "Of the optical or the polynomial kernel.")
     alpha: float = option(1e-3, "The ridge penalty.")
     n_components: tuple[int, ...] = option(
         (1000, 3000, 10240), "Numbers of features.", quick=(50,)
     )
-    solvers: tuple[str, ...] = option(
-        ("pcg", "cholesky"), "Of randkern: pcg, cholesky, auto."
+    methods: tuple[str, ...] | None = option(
+        None,
+        "Of pcg, cholesky, sgd, auto, and for the Gaussian kernel landmarks, "
+        "RBFSampler, Nystroem, falkon; default: all but sgd and auto.",
     )
-    peers: bool = option(True, "Beside the other libraries.")
-    nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
-    libraries: tuple[str, ...] = option(LIBRARIES, "Of falkon, where it is installed.")
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
     comparison: bool = option(True, "Measure all of the above.")
@@ -196,7 +193,6 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit ridge classifiers, each in a process of its own; measure how cost grows."""
-    known_names("kernel", [options.kernel], FAMILIES)
     if not (options.comparison or options.scaling):
         raise ValueError("--no-comparison leaves nothing to do without --scaling")
     methods, limit = methods_of(options), options.memory_limit
@@ -208,7 +204,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
                 grid(
                     family=[options.kernel],
                     seed=range(options.seed, options.seed + options.repeats),
-                    n_components=sorted(set(options.n_components)),
+                    n_components=options.n_components,
                     method=methods,
                 ),
                 partial(compared, rows),
@@ -239,20 +235,18 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 
 
 def methods_of(options: Options) -> list[str]:
-    """Return the peers, the reference of ratios first, and our solvers."""
-    own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
-    if not options.peers:
-        return known_names("solver", own, SOLVERS)
-    first, *others = (m for m in PEERS[options.kernel] if m in METHODS)
-    peers = [first, *(others if options.nystroem else [])]
+    """Return the methods to run: of a kernel its peers, the reference of ratios first.
+
+    Landmarks and Falkon are compared with the Gaussian kernel.
+    """
+    suiting = [*PEERS[options.kernel], "pcg", "cholesky"]
     if options.kernel == "gaussian":
-        if options.libraries:
-            peers += known_names("library", options.libraries, LIBRARIES)
-        if options.nystroem and own:
-            own.append("landmarks")
-    if {"pcg", "auto"} & set(own) and "cholesky" not in own:
-        own.append("cholesky")
-    return [*peers, *own]
+        suiting += ["landmarks", "falkon"]
+    suiting = [method for method in METHODS if method in suiting]
+    chosen = suiting if options.methods is None else options.methods
+    names = known_names("method", chosen, [*suiting, "sgd", "auto"])
+    peers = [name for name in PEERS[options.kernel] if name in names]
+    return [*peers, *(name for name in METHODS if name in {*names} - {*peers})]
 
 
 def compared(rows: SavedRows, case: Case) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sklearn.svm import SVC, LinearSVC
 
 import randkern
 
-from ..contenders import Contender, known_names, nonempty_records
+from ..contenders import Contender, nonempty_records
 from ..options import option
 from ..runner import Recorder, grid
 from ..scoring import Trial
@@ -106,9 +106,7 @@ class Options(RowOptions):
     n_components: tuple[int, ...] = option(
         (300, 1000, 3000), "Numbers of features.", quick=(100, 300)
     )
-    methods: tuple[str, ...] = option(
-        tuple(METHODS), "Of features, linear-svc, exact, svc."
-    )
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
     exact_rows: int = option(
         5000, "Training rows of the exact kernels at most.", quick=200
     )
@@ -125,17 +123,15 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit machines with the hinge loss, each in a process of its own."""
-    methods = known_names("method", options.methods, METHODS)
-    methods = [m for m in METHODS if m in methods]
     with rows_in_files(options, METHODS, fit) as rows:
         on_features = grid(
-            n_components=sorted(set(options.n_components)),
-            method=[m for m in methods if m in _ON_FEATURES],
+            n_components=options.n_components,
+            method=[m for m in options.methods if m in _ON_FEATURES],
             n_train=[rows.n],
         )
         exact = grid(
             n_components=[None],
-            method=[m for m in methods if m not in _ON_FEATURES],
+            method=[m for m in options.methods if m not in _ON_FEATURES],
             n_train=[min(rows.n, options.exact_rows)],
         )
         recorder.measure([*on_features, *exact], rows.measure)
@@ -162,5 +158,5 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return error against seconds."""
-    title = text(f"{_TITLE}; labels: D", results)
+    title = text(f"{_TITLE}; labels: D, or rows", results)
     return cost_figure(results["records"], METHODS, title, (7.2, 4.8))

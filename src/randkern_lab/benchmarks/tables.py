@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 
 import randkern as rk
 
-from ..contenders import Contender, known_names, nonempty_records
+from ..contenders import Contender, nonempty_records
 from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
@@ -359,8 +359,8 @@ class Options(CommonOptions):
     drop: tuple[str, ...] = option((), "Columns of the tables that are no features.")
     methods: tuple[str, ...] = option(
         tuple(METHODS),
-        "Of tabular, metric, ridge, hgb, lightgbm, xgboost, catboost, forest; those "
-        "that are not installed are left out.",
+        "Those that are not installed are left out.",
+        among=METHODS,
         quick=("tabular", "ridge", "hgb", "forest"),
     )
     time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
@@ -373,7 +373,6 @@ SKIPPED_BY = ("method", "table")
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit each method to each table, in processes that read them."""
-    known_names("method", options.methods, METHODS)
     paths = table_paths(options.folder)
 
     def requested(name: str, fold: int) -> dict[str, Any]:
@@ -399,8 +398,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         request = requested(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
 
-    methods = [m for m in METHODS if m in options.methods]
-    cases = grid(table=paths, fold=range(options.folds), method=methods)
+    cases = grid(table=paths, fold=range(options.folds), method=options.methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
     recorder.measure(named, measure)
     records = nonempty_records(recorder)

@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import randkern
 
-from ..contenders import Contender, known_names
+from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
@@ -116,7 +116,7 @@ class Options(CommonOptions):
     """Options of ``randkern bench terrain``."""
 
     n: tuple[int, ...] = option((10_000, 100_000), "Known places.", quick=(300,))
-    methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("method", "n")
@@ -124,13 +124,12 @@ SKIPPED_BY = ("method", "n")
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit each method at each size, in a process of its own."""
-    methods = known_names("method", options.methods, METHODS)
 
     def measure(case: Case) -> dict[str, Any]:
         own = {"label": METHODS[case["method"]].label, "seed": options.seed}
         return own | in_fresh_process(fit_terrain, case | own)
 
-    recorder.measure(grid(n=sorted(set(options.n)), method=methods), measure)
+    recorder.measure(grid(n=options.n, method=options.methods), measure)
     return {}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.linear_model import LogisticRegression
 
-from ..contenders import Contender, known_names, nonempty_records
+from ..contenders import Contender, nonempty_records
 from ..figures import add_legend, curves, panels
 from ..options import option
 from ..runner import Case, Recorder, SkippedCase
@@ -101,7 +101,7 @@ def _finish_few(axes: "Axes", records: list[Any]) -> None:
 class Options(RowOptions):
     """Options of ``randkern bench ways``."""
 
-    methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
     alpha: float = option(1e-3, "Ridge penalty of the Gaussian kernel.")
     optical_alpha: float = option(
         1000.0, "Ridge penalty of the optical kernel of degree 2."
@@ -132,7 +132,6 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     """Fit classifiers of nine kinds, each in a process of its own."""
-    methods = known_names("method", options.methods, METHODS)
     sizes: dict[str, tuple[str, tuple[int, ...]]] = {
         "landmarks": ("n_components", options.landmarks),
         "exact": ("n_train", options.exact_rows),
@@ -143,9 +142,9 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     with rows_in_files(options, METHODS, fit) as rows:
 
         def cases() -> Iterator[Case]:
-            for method in methods:
+            for method in options.methods:
                 key, values = sizes.get(method, ("n_components", options.n_components))
-                for size in sorted(set(values)):
+                for size in values:
                     case = {"method": method, "n_components": None, "n_train": rows.n}
                     yield case | {"max_iter": None, key: size}
 

@@ -23,7 +23,7 @@ Deviations.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -50,13 +50,11 @@ from ..process import Stopwatch
 from ..runner import Case, Recorder
 from ..tables import (
     columns,
-    fitted_powers,
     listing,
     mean_interval,
     of,
     paired,
     pivot,
-    sentences,
 )
 from .images import build_skeleton, load_circle_images
 
@@ -135,8 +133,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         options.data, options.data_dir, n_train=options.images, seed=options.seed
     )
     kernels = problems(images.X_train, images.shape)
-    sizes = sorted(set(options.n_components))
-    gain_sizes = sorted({sizes[0], sizes[:5][-1]})
+    sizes = options.n_components
     for kernel, method in _METHODS:  # compiles
         kernels[kernel].features(method, 20, options.seed)
 
@@ -145,7 +142,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         compared = {"skeleton", *GAINS.values()}
         for (kernel, method), size in product(_METHODS, sizes):
             n = options.repeats
-            if size in gain_sizes and method in compared:
+            if size in _gain_sizes(sizes) and method in compared:
                 n = max(n, options.gain_seeds)
             seeds = range(options.seed, options.seed + n)
             named = {"kernel": kernel, "method": method, "n_components": size}
@@ -163,16 +160,10 @@ def run(options: Options, recorder: Recorder) -> Case:
     table = pd.DataFrame(records).groupby(keys, sort=False)
     medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
     rows: list[Case] = medians.reset_index().to_dict("records")
-    powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
     return {
         "dataset": {**images.describe(), "n_images": len(images.X_train)},
         "medians": rows,
-        "gains": list(_gains(records, gain_sizes)),
-        "slopes": [n | {"slope": p} for n, p in powers if p is not None],
-        "complexity": {
-            name: float(problem.skeleton.complexity())
-            for name, problem in kernels.items()
-        },
+        "gains": list(gains(records)),
     }
 
 
@@ -187,16 +178,6 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{mean_error:.5f}",
         per="kernel",
     )
-    yield from pivot(
-        results,
-        results["medians"],
-        "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
-        "draw and evaluate",
-        "n_components",
-        "method",
-        "{seconds:milliseconds}",
-        per="kernel",
-    )
     yield from listing(
         results,
         of(results["medians"], n_components=max),
@@ -207,9 +188,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        results["gains"],
-        ("error with over error without, paired by seed (95 % interval)"),
-        ("kernel", "n_components"),
+        list(gains(results["records"])),
+        "error with over error without, paired by seed (95 % interval)",
+        ("kernel", "n_components", "seeds"),
         "gain",
         "{ratio:.3f} ({low:.3f}-{high:.3f})",
     )
@@ -229,39 +210,18 @@ def figure(results: Mapping[str, Any]) -> Any:
             title=title,
             ylabel=f"mean |error|, Gram matrix of {images} images",
         )
-    gains = results["gains"][::-1]
-    ratios, low, high = columns(gains, "ratio", "low", "high")
-    ends, places = [ratios - low, high - ratios], range(len(gains))
+    rows = list(gains(results["records"]))[::-1]
+    ratios, low, high = columns(rows, "ratio", "low", "high")
+    ends, places = [ratios - low, high - ratios], range(len(rows))
     right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
     right.axvline(1.0, color="0.4", lw=1, linestyle="--")
-    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-    right.set_yticks(places, labels, fontsize=8)
+    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in rows]
+    right.set_yticks(places, labels, fontsize=7)
     right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
     xlabel = "error with / error without (95 %)"
     name_axes(right, "gains, paired by seed", xlabel)
     add_legend(figure)
     return figure
-
-
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    shape = " × ".join(map(str, results["dataset"]["image_shape"]))
-    yield (
-        f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
-        "convolution, convolution, full connection, all ReLU"
-    )
-    for kernel, factors in results["complexity"].items():
-        average = f"{factors:.3g} on average"
-        yield f"{kernel}: a plain draw multiplies base features, {average}"
-        slopes = of(results["slopes"], kernel=kernel)
-        if slopes:
-            powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
-            yield (f"{kernel}: fitted powers of D: {powers}")
-    below = [g for g in results["gains"] if g["high"] < 1]
-    above = [g for g in results["gains"] if g["low"] > 1]
-    yield (
-        f"of {len(results['gains'])} paired gains {len(below)} lower the error "
-        f"beyond their interval, {len(above)} raise it"
-    )
 
 
 def embed(X: NDArray[Any]) -> NDArray[Any]:
@@ -297,24 +257,28 @@ def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]
     pairs = np.triu_indices(len(Z), 1)
     estimate, truth = gram[pairs], exact[pairs]
     error = np.abs(estimate - truth)
-    spread = estimate.std() * truth.std()
-    covariance = np.mean((estimate - estimate.mean()) * (truth - truth.mean()))
     a = np.random.default_rng(0).standard_normal(len(Z))
     a /= np.sqrt(a @ exact @ a)
     return {
         "mean_error": float(error.mean()),
         "rms_error": float(np.sqrt(np.mean(error**2))),
         "max_error": float(error.max()),
-        "correlation": float(covariance / spread) if spread > 0 else 0.0,
+        "correlation": float(np.corrcoef(estimate, truth)[0, 1]),
         "function_error": float(np.sqrt(np.mean(((gram - exact) @ a) ** 2))),
     }
 
 
-def _gains(records: list[Case], sizes: list[int]) -> Iterator[Case]:
+def _gain_sizes(sizes: Iterable[int]) -> list[int]:
+    """Return the first, the third and the fifth number of features."""
+    return sorted(set(sizes))[:5:2]
+
+
+def gains(records: list[Case]) -> Iterator[Case]:
     """Yield geometric mean ratios of errors with and without, paired by seed.
 
     Their 95 % intervals are by Student's t.
     """
+    sizes = _gain_sizes(record["n_components"] for record in records)
     for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
         named = {"kernel": kernel, "n_components": size}
         first, second = (of(records, **named, method=m) for m in ("skeleton", without))

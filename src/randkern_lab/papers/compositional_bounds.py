@@ -83,8 +83,11 @@ def run(options: Options, recorder: Recorder) -> Case:
         least = (n / 2) ** 0.5
         return {"norm": norm, "bound": least, "ratio": norm / least}
 
-    sizes = sorted(set(options.n_components))
-    spheres = grid(measure=["approximation"], n=options.spheres, n_components=sizes)
+    spheres = grid(
+        measure=["approximation"],
+        n=options.spheres,
+        n_components=options.n_components,
+    )
     recorder.measure(spheres, approximated)
     schemes = grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
     recorder.measure(schemes, measured_norm)

@@ -60,20 +60,16 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
-from randkern._validation import check_choice
-from randkern.models.normal_equations import NormalEquations
-from randkern.models.ridge_path import DualPath, PrimalPath
 
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder
-from ..scoring import fit_and_score, misclassified
+from ..scoring import fit_and_score, held_out_error, misclassified
 from ..tables import (
     at_edges,
     count,
     edge_notes,
-    fitted_powers,
     groups,
     mean_of,
     of,
@@ -139,9 +135,9 @@ class Options(DataOptions):
         least=_MIN_ROWS,
     )
     seeds: int = option(3, "Draws of the features of the growth.", quick=1)
-    measures: tuple[str, ...] = option(MEASURES, "Of features, growth, risk.")
-    grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.")
-    losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.")
+    measures: tuple[str, ...] = option(MEASURES, "", among=MEASURES)
+    grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.", among=GROWING)
+    losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.", among=LOSSES)
     entries: int = option(16_000_000, "Most entries of a feature matrix of the growth.")
 
 
@@ -203,11 +199,12 @@ class Work:
         held, y = int(n * _VALIDATION), self.images.y_train[:n]
         fitted = Z[held:n]
         if loss == "ridge":
-            signs = 2.0 * (y[:, None] == np.unique(y)) - 1
-            scores = _ridge_path(fitted, signs[held:], Z[:held])
-            errors = np.mean(scores.argmax(2) != signs[:held].argmax(1), axis=1)
-            best = int(np.flatnonzero(errors == errors.min())[-1])
-            return float(_ALPHAS[best]), float(errors[best])
+            size = Z.shape[1] if Z.shape[1] <= len(fitted) else None
+            linear, strongest_first = randkern.Linear(), _ALPHAS[::-1].tolist()
+            error, alpha = held_out_error(
+                linear, strongest_first, size, Z[:n], y, np.arange(held)
+            )
+            return alpha, error
         chosen, least = _CS[0], float("inf")
         for C in _CS:
             model = _model(loss, C, fitted).fit(fitted, y[held:])
@@ -270,9 +267,6 @@ SKIPPED_BY = ("data", "curve", "n_components")
 
 def run(options: Options, recorder: Recorder) -> Case:
     """Measure features against D, and growth with n, on one set of images."""
-    for name, known in (("measures", MEASURES), ("grown", GROWING), ("losses", LOSSES)):
-        for value in getattr(options, name):
-            check_choice(name, value, known)
     images = load_circle_images(
         options.data,
         options.data_dir,
@@ -304,23 +298,20 @@ def run(options: Options, recorder: Recorder) -> Case:
     return {
         "dataset": {"name": data, "sets": {data: described}},
         "lengthscales": {data: lengthscale},
-        "order": {data: order(records)},
-        "growth_slopes": list(_growth_slopes(growth)),
         "growth_gaps": growth_gaps(growth, {data: len(images.y_test)}),
     }
 
 
 def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
     """Yield features by D, the kernels, and the growth with n."""
-    n = min(options.n, rows)
-    sizes = sorted(set(options.n_components))
+    n, sizes = min(options.n, rows), options.n_components
 
     def case(measure: str, curve: str, size: int | None, n: int) -> Case:
         named = {"measure": measure, "data": data, "curve": curve}
         return {**named, "n_components": size, "n_train": n}
 
     for curve in CURVES if "features" in options.measures else ():
-        for size in [*sizes, None] if curve in EXACT else sizes:
+        for size in (*sizes, None) if curve in EXACT else sizes:
             yield case("features", curve, size, n)
     grown = sorted({min(n, rows) for n in options.growth})
     if "growth" not in options.measures:
@@ -392,7 +383,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
     features = of(results["records"], measure="features")
     risk = of_measure(results, "risk")
-    n = bool(features) + len(losses) * len(skeletons) + bool(risk)
+    bounded = [c for c in GROWING if any(r["curve"] == c for r in risk)]
+    n = bool(features) + len(losses) * len(skeletons) + len(bounded)
     columns = bool(features) + len(losses) or 1
     figure, axes = panels(n, columns, (3.8, 3.6))
     places = iter(axes)
@@ -408,7 +400,8 @@ def figure(results: Mapping[str, Any]) -> Any:
             title=title,
             log="x",
         )
-        place.set_ylim(top=1.3 * place.get_ylim()[1])
+        low, high = place.get_ylim()
+        place.set_ylim(top=high + 0.4 * (high - low))
         place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
     for skeleton, loss in product(skeletons, losses):
         curves(
@@ -418,19 +411,23 @@ def figure(results: Mapping[str, Any]) -> Any:
             "test_error",
             {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
             "regime",
-            title=f"{skeleton}, {loss}: D as a function of n",
+            title=f"{skeleton}, {loss}: D grows with n",
             bars="spread",
         )
     if growth:
-        last = axes[n - bool(risk) - 1].get_legend_handles_labels()
+        last = axes[n - len(bounded) - 1].get_legend_handles_labels()
         figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
-    if risk:
-        _draw_risk(axes[-1], of(risk, ratio="1"))
+    for place, skeleton in zip(axes[n - len(bounded) :], bounded, strict=True):
+        _draw_risk(place, of(risk, curve=skeleton))
     return figure
 
 
 def _draw_risk(axes: Any, risk: list[Case]) -> None:
-    """Draw the excess risk and its bound against n."""
+    """Draw the excess risk and its bound, dashed, against n."""
+    styles = {}
+    for regime, colour, marker, _ in _REGIMES.values():
+        styles[regime, "excess"] = Style(regime, colour, marker)
+        styles[regime, "bound"] = Style("", colour, "", DASHED)
     curves(
         axes,
         [
@@ -439,40 +436,20 @@ def _draw_risk(axes: Any, risk: list[Case]) -> None:
         ],
         "n_train",
         "value",
-        {
-            (name, kind): Style(f"{name}, {kind}", CURVES[name].colour, *look)
-            for name in GROWING
-            for kind, look in (("excess", ("o",)), ("bound", ("", DASHED)))
-        },
-        ("curve", "kind"),
-        title="hinge loss, D = n: bound (8)",
+        styles,
+        ("regime", "kind"),
+        title=f"{risk[0]['curve']}, hinge loss (dashed: bound (8))",
         ylabel="excess risk",
+        bars="spread",
     )
     axes.legend(frameon=False, fontsize=8)
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for data, ordered in results["order"].items():
-        if ordered:
-            yield f"{data}: least error first: {', '.join(ordered)}"
-            ranks = [ordered.index(curve) for curve in ("deep", "shallow", "linear")]
-            holds = "" if ranks == sorted(ranks) else "does NOT hold "
-            yield f"{data}: deep beats shallow beats linear {holds}at the largest D"
+    for data, lengthscale in results["lengthscales"].items():
         yield (
-            f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
-            "Gaussian kernel; penalties of features and growth by validation"
-        )
-    for result in results["growth_slopes"]:
-        yield (
-            f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
-            f"n = {result['least_n']:,} to {result['most_n']:,}"
-        )
-    largest = {_where(gap): gap for gap in results["growth_gaps"]}
-    for where, gap in largest.items():
-        yield (
-            f"{where}: at n = {gap['n_train']:,} the error of features is "
-            f"{100 * gap['difference']:+.1f} points relative to the exact kernel "
-            f"(standard error {100 * gap['standard_error']:.1f})"
+            f"{data}: lengthscale {lengthscale:.3g} of the Gaussian kernel; penalties "
+            "of features and growth by validation"
         )
     yield from _edge_notes(results["records"])
 
@@ -512,43 +489,9 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
     return model(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
-def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
-    """Return the scores of ridge by penalty, row and target."""
-    Z, Z_new = Z.astype(np.float64), Z_new.astype(np.float64)
-    if Z.shape[1] > len(Z):
-        dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, fit_intercept=True)
-        return np.asarray(dual.predict(Z_new @ Z.T))
-    path = PrimalPath.of(NormalEquations.of_features(Z, Y), _ALPHAS, fit_intercept=True)
-    return np.asarray(path.predict(Z_new))
-
-
-def order(records: list[Case]) -> list[str]:
-    """Return the curves sorted by test error at the largest common D."""
-    import pandas as pd
-
-    features = pd.DataFrame(of(records, measure="features"))
-    if features.empty:
-        return []
-    errors = features.pivot_table("test_error", "n_components", "curve")
-    common = errors.reindex(columns=list(CURVES)).dropna()
-    last = common.tail(1).squeeze(axis=0)
-    return list(last.sort_values(kind="stable").index) if len(common) else []
-
-
 def _where(result: Case) -> str:
     regime = _REGIMES[result["ratio"]][0]
     return f"{result['data']}, {result['curve']}, {result['loss']}, {regime}"
-
-
-def _growth_slopes(growth: list[Case]) -> Iterator[Case]:
-    """Yield the powers of n that best fit the errors."""
-    wrong = [r for r in growth if r["test_error"] > 0]
-    keys = ("data", "curve", "loss", "ratio")
-    for named, slope in fitted_powers(wrong, "n_train", "test_error", *keys):
-        if slope is not None:
-            sizes = [r["n_train"] for r in of(wrong, **named)]
-            fitted = {"slope": slope, "least_n": min(sizes), "most_n": max(sizes)}
-            yield named | {"exact": named["ratio"] is None} | fitted
 
 
 def _edge_notes(records: list[Case]) -> Iterator[str]:

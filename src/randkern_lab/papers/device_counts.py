@@ -51,9 +51,9 @@ class DeviceCounts:
             degree=degree,
         )
 
-    def features_of(self, part: int, n_components: int, degree: float) -> FeaturesOf:
-        """Return a function of a slice of rows: the features of the first outputs."""
-        counts = self.counts[part][:, :n_components]
+    def features_of(self, part: int, outputs: slice, degree: float) -> FeaturesOf:
+        """Return a function of a slice of rows: the features of some outputs."""
+        counts = self.counts[part][:, outputs]
         return lambda rows: count_features(
             counts[rows], scale=self.scale, degree=degree
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from randkern._extras import import_extra
-from randkern.datasets import load_dataset
+from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
 
@@ -88,36 +87,6 @@ def extract_features(layer: PaperLayer, images: NDArray[Any], path: Path) -> Non
 # -- labelled features ---------------------------------------------------------------
 
 _FOLDER = "cifar10-squeezenet"
-# Of the features, of the architecture, and of the layer.
-Names = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class LabelledFeatures:
-    """Features and labels of training and test images.
-
-    `architecture` and `layer` are those of Table 1, or "" and the name of the files.
-    """
-
-    name: str
-    architecture: str
-    layer: str
-    X_train: NDArray[Any]
-    y_train: NDArray[Any]
-    X_test: NDArray[Any]
-    y_test: NDArray[Any]
-
-    def describe(self) -> dict[str, Any]:
-        """Return its entry in the records."""
-        return {
-            "name": self.name,
-            "architecture": self.architecture,
-            "layer": self.layer,
-            "n_train": len(self.X_train),
-            "n_test": len(self.X_test),
-            "n_features": int(self.X_train.shape[1]),
-            "metric": "misclassified share",
-        }
 
 
 def load_features(
@@ -128,48 +97,47 @@ def load_features(
     scratch: Path | None = None,
     quick: bool = False,
     say: Callable[[str], None] = lambda doing: None,
-) -> LabelledFeatures:
-    """Load features from files, or extract them from CIFAR-10.
+) -> Dataset:
+    """Load features of training and test images, or extract them from CIFAR-10.
 
     `layer` is the prefix of the files, ``"pixels"`` for the pixels of CIFAR-10 or, with
     `network`, a layer of Table 1; extracted features are stored in `scratch` and
     reused. A quick run uses at most 1,000 training and 500 test images, and without a
     directory the pixels of digits.
     """
+    if data_dir is None and not quick:
+        raise ValueError(
+            "the features' directory is needed: give --data-dir, or --quick for a "
+            "smoke run on scikit-learn's digits"
+        )
     if data_dir is None:
-        if not quick:
-            raise ValueError(
-                "the features' directory is needed: give --data-dir, or --quick for a "
-                "smoke run on scikit-learn's digits"
-            )
-        names, result = _pixels(load_dataset("digits"))
+        result = _pixels(load_dataset("digits"))
     elif network is None and layer == "pixels":
-        names, result = _pixels(load_dataset("cifar10", data_dir=data_dir))
+        result = _pixels(load_dataset("cifar10", data_dir=data_dir))
     elif network is not None:
-        names, result = _extracted(network, layer, data_dir, scratch, quick, say)
+        result = _extracted(network, layer, data_dir, scratch, quick, say)
     else:
-        names, result = _read(layer, data_dir)
-    sizes = (1000, 500) if quick else (None, None)
-    X, X_test = (rows[:size] for rows, size in zip(result[:2], sizes, strict=True))
-    y, y_test = map(np.asarray, result[2:])
-    return LabelledFeatures(*names, X, y[: len(X)], X_test, y_test[: len(X_test)])
+        result = _read(layer, data_dir)
+    name, *arrays = result
+    sizes = (1000, 1000, 500, 500) if quick else (None,) * 4
+    return Dataset(name, *(a[:n] for a, n in zip(arrays, sizes, strict=True)))
 
 
-def _pixels(dataset: Any) -> tuple[Names, list[Any]]:
-    """Return names, and the pixels and labels of images."""
+def _pixels(dataset: Dataset) -> tuple[Any, ...]:
+    """Return a name, and the pixels and labels of training and test images."""
     data = prepare(dataset)
-    rows = [data.X_train, data.X_test, data.y_train, data.y_test]
-    return (f"{dataset.name} (pixels)", "", "pixels"), rows
+    name = f"{dataset.name} (pixels)"
+    return name, data.X_train, data.y_train, data.X_test, data.y_test
 
 
-def _read(layer: str, data_dir: Path) -> tuple[Names, list[Any]]:
-    """Return names, rows and labels from files."""
+def _read(layer: str, data_dir: Path) -> tuple[Any, ...]:
+    """Return a name, and rows and labels from files."""
     folder = data_dir
     if not (folder / f"{layer}_train.npy").is_file() and (data_dir / _FOLDER).is_dir():
         folder = data_dir / _FOLDER
-    arrays = []
-    for stem in (layer, "labels"):
-        for part in ("train", "test"):
+    arrays: list[Any] = []
+    for part in ("train", "test"):
+        for stem in (layer, "labels"):
             path = folder / f"{stem}_{part}.npy"
             if not path.is_file():
                 raise DataFileError(
@@ -177,14 +145,14 @@ def _read(layer: str, data_dir: Path) -> tuple[Names, list[Any]]:
                     f"{layer}_test.npy, labels_train.npy and labels_test.npy"
                 )
             arrays.append(np.load(path, mmap_mode="r", allow_pickle=False))
-    for X, y in zip(arrays[:2], arrays[2:], strict=True):
+        X, y = arrays[-2:]
         if X.ndim < 2 or y.shape != (len(X),):
             raise DataFileError(
                 f"{folder}: expected a row of features and one label an image, got "
                 f"features of shape {X.shape} and labels of shape {y.shape}"
             )
-    rows = [X.reshape(len(X), -1) for X in arrays[:2]]
-    return (folder.name, "", layer), rows + arrays[2:]
+        arrays[-2:] = X.reshape(len(X), -1), np.array(y)
+    return f"{folder.name} {layer}", *arrays
 
 
 def _extracted(
@@ -194,22 +162,22 @@ def _extracted(
     scratch: Path | None,
     quick: bool,
     say: Callable[[str], None],
-) -> tuple[Names, list[Any]]:
-    """Return names, and rows and labels of CIFAR-10 by a pretrained network."""
+) -> tuple[Any, ...]:
+    """Return a name, and rows and labels of CIFAR-10 by a pretrained network."""
     asked = network.lower(), layer.lower()
     known = {(k.architecture.lower(), k.layer.lower()): k for k in PAPER_LAYERS}
     if asked not in known:
         names = ", ".join(f"{k.architecture} {k.layer}" for k in PAPER_LAYERS)
         raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
-    wanted = known[asked]
-    data = load_dataset("cifar10", data_dir=data_dir)
-    if data.image_shape is None or data.X_test is None:
-        raise ValueError(f"{data.name} has no test images")
-    result = []
+    wanted, result = known[asked], list[Any]()
+    data: Any = load_dataset("cifar10", data_dir=data_dir)
     with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        for part, rows in (("train", data.X_train), ("test", data.X_test)):
+        for part, rows, labels in (
+            ("train", data.X_train, data.y_train),
+            ("test", data.X_test, data.y_test),
+        ):
             images = np.asarray(rows[:1000] if quick else rows)
             images = images.reshape(-1, *data.image_shape)
             path = folder / f"{wanted.network}-{wanted.module}-{len(images)}-{part}.npy"
@@ -217,7 +185,6 @@ def _extracted(
                 say(f"{network} {layer}: {part} images")
                 extract_features(wanted, images, path)
             # A temporary folder is deleted, so its files are read, not mapped.
-            result.append(np.load(path, mmap_mode="r" if scratch else None))
-    named = f"{data.name} {wanted.architecture} {wanted.layer}"
-    labels = [data.y_train, data.y_test]
-    return (named, wanted.architecture, wanted.layer), result + labels
+            X = np.load(path, mmap_mode="r" if scratch else None)
+            result += [X, labels[: len(X)]]
+    return f"{data.name} {wanted.architecture} {wanted.layer}", *result

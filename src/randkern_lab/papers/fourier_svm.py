@@ -173,7 +173,7 @@ def _tasks(options: Options) -> dict[str, Task]:
     """Generate rows, and load MNIST if there is a directory."""
     n, n_test = max(*options.rows, options.soft_rows), options.test_rows
     X, y = generate(n + n_test, options.seed)
-    rows, sizes = (X[:n], y[:n], X[n:], y[n:]), tuple(sorted(options.rows))
+    rows, sizes = (X[:n], y[:n], X[n:], y[n:]), options.rows
     tasks = {"generated": Task(*rows, sizes, options.penalty)}
     if options.data_dir is not None and not options.quick:
         data = load_dataset("mnist", data_dir=options.data_dir)
@@ -200,7 +200,7 @@ def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
             named: Case = {"measure": "rows", "dataset": name, "method": method}
             yield named | {"n_train": n, "n_components": size}
     draws: list[Any] = [
-        *product(sorted(options.n_components), FOURIER, range(options.repeats)),
+        *product(options.n_components, FOURIER, range(options.repeats)),
         (None, None, 0),  # the exact kernel
     ]
     for name, task in soft.items():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import randkern
 from randkern import skeletons
-from randkern.datasets import Dataset, load_dataset
+from randkern.datasets import load_dataset
 from randkern.optics import ThresholdBinarizer
 from randkern.study.preparation import prepare
 
@@ -83,17 +83,6 @@ class Images:
                 ],
             }
         return described
-
-    def dataset(self, rows: NDArray[np.intp]) -> Dataset:
-        """Return some training rows and all test rows in float32, without rescaling."""
-        return Dataset(
-            name=self.name,
-            X_train=self.X_train[rows].astype(np.float32),
-            y_train=self.y_train[rows],
-            X_test=self.X_test.astype(np.float32),
-            y_test=self.y_test,
-            image_shape=(1, self.X_train.shape[1], 1),
-        )
 
 
 def load_binary_images(

@@ -38,7 +38,7 @@ from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder
-from ..tables import fitted_power, groups, listing, of, pivot, text
+from ..tables import fitted_power, listing, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -144,7 +144,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     exact = process.computed(None)
 
     def cases() -> Iterator[Case]:
-        pairs = product(sorted(options.n_components), CONVENTIONS)
+        pairs = product(options.n_components, CONVENTIONS)
         # Each convention has its own draws: they agree in distribution.
         for position, (size, convention) in enumerate(pairs):
             first = options.seed + 1 + options.repeats * position
@@ -276,13 +276,9 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
 
 def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield root mean square errors of mean and deviation, and √D times the mean's."""
-    for named, _ in groups(results["records"], "convention", "n_components"):
-        convention, size = named["convention"], named["n_components"]
+    for (convention, size), mean, sd in _roots(results["records"]).itertuples():
+        named = {"convention": convention, "n_components": size}
         named["transform"] = _TRANSFORMS[convention]
-        mean, sd = (
-            root_mean_square(results["records"], convention, size, key)
-            for key in ("mean_error", "sd_error")
-        )
         yield {**named, "what": "mean", "root": mean}
         yield {**named, "what": "sd", "root": sd}
         yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
@@ -306,21 +302,20 @@ def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
     axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
-def root_mean_square(
-    records: list[Case], convention: str, size: int, key: str
-) -> float:
-    """Return the root mean square of the errors for one number of columns."""
-    own = of(records, convention=convention, n_components=size)
-    return float(np.sqrt(np.mean([r[key] ** 2 for r in own])))
+def _roots(records: list[Case]) -> Any:
+    """Return root mean square errors by convention and number of columns."""
+    import pandas as pd
+
+    groups = pd.DataFrame(records).groupby(["convention", "n_components"], sort=False)
+    return groups[["mean_error", "sd_error"]].agg(lambda e: np.sqrt(np.mean(e**2)))
 
 
 def _exponents(records: list[Case], convention: str) -> dict[str, float | None]:
     """Return the powers of D that best fit the errors; None for a single D."""
-    sizes = sorted({r["n_components"] for r in records})
-    sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
-    result = {}
-    for key in ("mean", "sd"):
-        named = records, convention
-        errors = [root_mean_square(*named, size, f"{key}_error") for size in sizes]
-        result[key] = fitted_power(sizes, errors)
-    return result
+    roots = _roots(records).loc[convention]
+    last = roots[roots.index >= _ASYMPTOTIC]
+    roots = roots if last.empty else last
+    return {
+        key: fitted_power(list(roots.index), list(roots[f"{key}_error"]))
+        for key in ("mean", "sd")
+    }

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn.preprocessing import normalize
 
 import randkern
 from randkern.datasets import load_dataset
@@ -105,7 +106,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 
     errors, beyond = (
         recorder.measure(
-            grid(measure=[kind], degree=DEGREES, n_components=sorted(sizes)), measure
+            grid(measure=[kind], degree=DEGREES, n_components=sizes), measure
         )
         for kind, sizes in (
             ("error", options.n_components),
@@ -220,10 +221,8 @@ def tail(results: Mapping[str, Any]) -> list[Case]:
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
     """Return some nonzero rows, divided by their norms."""
-    norms = np.linalg.norm(X, axis=1)
-    X, norms = X[norms > 0], norms[norms > 0]
-    chosen = np.random.default_rng(seed).permutation(len(X))[:n]
-    return np.asarray(X[chosen] / norms[chosen, None])
+    X = normalize(X[X.any(axis=1)])
+    return np.asarray(X[np.random.default_rng(seed).permutation(len(X))[:n]])
 
 
 def optical_features(

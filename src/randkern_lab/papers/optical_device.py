@@ -20,7 +20,11 @@ Deviations.
 - Exposure and noise of the real device are not published. Its losses, and those of
   devices of each mean count at the same penalty, are compared with the computed
   features at the simulation's penalty: what changes add together is not their sum.
-- Each D uses the first D outputs of one acquisition, and one draw.
+- With several ``--windows``, the outputs of one acquisition are divided into so many
+  windows, which are draws: the camera's pixels are independent. The mean count is then
+  fitted to the losses of both published runs, which are of one draw each, and what
+  it leaves unexplained is compared with the standard deviation of the draws.
+- Each D uses the first D outputs of its window.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,13 +34,12 @@ from typing import Any
 import numpy as np
 
 import randkern
-from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, mean_count_per_bit
 
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
 from ..runner import Case, Recorder
-from ..tables import of, pivot
+from ..tables import listing, mean_of, of, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -69,6 +72,7 @@ VARIANTS: Mapping[str, tuple[int, dict[str, Any] | None, Style]] = {
         {"level": 64 / _FULL_SCALE},
         Style("mean count 64, saturated", "orange", "^"),
     ),
+    "count-8": (0, {"level": 8 / _FULL_SCALE}, Style("mean count 8", "green", "s")),
     "count-4": (0, {"level": 4 / _FULL_SCALE}, Style("mean count 4", "green", "<")),
     "count-2": (0, {"level": 2 / _FULL_SCALE}, Style("mean count 2", "green", ">")),
     "count-1": (0, {"level": 1.1 / _FULL_SCALE}, Style("mean count 1", "green", "o")),
@@ -82,15 +86,16 @@ _PUBLISHED = {
     (4, 1.0): "real_opu_4",
 }
 _RUN = Style("published run at this penalty", "#000000", "*", DASHED, False)
-# Devices by their light, and the published runs at twice and a tenth of the penalty.
+# Devices by their light, the brightest first; the published runs at twice and at a
+# tenth of the penalty.
 _LIGHT = {
     "mean count 16": "device",
+    "mean count 8": "count-8",
     "mean count 4": "count-4",
     "mean count 2": "count-2",
     "mean count 1": "count-1",
-    "published": "real_opu_2",
-    "published again": "real_opu_2_new_param",
 }
+_RUNS = {2.0: "real_opu_2", 0.1: "real_opu_2_new_param"}
 _COUNTED_ROWS = 1000
 
 
@@ -102,21 +107,16 @@ class Options(BinaryImageOptions):
     n_components: tuple[int, ...] = option(
         (300, 1000, 3000, 10_000), "Numbers of features.", quick=(30, 100)
     )
-    variants: tuple[str, ...] = option(
-        tuple(VARIANTS), "Variants, as they are named in the results."
-    )
+    variants: tuple[str, ...] = option(tuple(VARIANTS), "Variants.", among=VARIANTS)
+    windows: int = option(1, "Draws: windows of the outputs of one device.", quick=3)
 
 
 def run(options: Options, recorder: Recorder) -> Case:
-    """Solve one Gram matrix of each variant for every D and penalty."""
-    for variant in options.variants:
-        check_choice("variants", variant, tuple(VARIANTS))
+    """Solve one Gram matrix of each variant and window for every D and penalty."""
     images = load_binary_images(options.data, options.data_dir)
     kernel = f"optical:{options.degree}"
-    setting = optical_settings(
-        images, [kernel], seed=options.seed, quick=options.quick
-    )[kernel]
-    sizes, classes = sorted(set(options.n_components)), np.unique(images.y_train)
+    setting = optical_settings(images, [kernel])[kernel]
+    sizes, classes = options.n_components, np.unique(images.y_train)
     penalties = (1.0, 2.0, 0.1) if options.degree == 2 else (1.0,)
 
     def errors(train: FeaturesOf, test: FeaturesOf, **light: Any) -> Iterator[Case]:
@@ -137,31 +137,37 @@ def run(options: Options, recorder: Recorder) -> Case:
             }
 
     def measure(case: Case) -> Iterator[Case]:
-        """Fit one variant with every number of features and penalty."""
+        """Fit one variant with every window, number of features and penalty."""
         multiple, device, _ = VARIANTS[case["variant"]]
-        bias = multiple * int(setting.value or 0)
+        bias, windows = multiple * int(setting.value or 0), range(options.windows)
         if device is None:
-            features = randkern.RandomFeatures(
-                randkern.Optical(options.degree, bias),
-                sizes[-1],
-                random_state=options.seed,
-            ).fit(images.X_train[:1].astype(np.float32))
-            parts = (computed(features, X) for X in (images.X_train, images.X_test))
-            yield from errors(*parts, bias=bias)
+            for window in windows:
+                features = randkern.RandomFeatures(
+                    randkern.Optical(options.degree, bias),
+                    sizes[-1],
+                    random_state=options.seed + window,
+                ).fit(images.X_train[:1].astype(np.float32))
+                parts = (computed(features, X) for X in (images.X_train, images.X_test))
+                yield from errors(*parts, bias=bias, window=window)
             return
-        simulated = SimulatedOPU(sizes[-1], random_state=options.seed, **device)
+        simulated = SimulatedOPU(
+            sizes[-1] * len(windows), random_state=options.seed, **device
+        )
         rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
         with acquired_counts(simulated, rows, bias=bias) as stored:
             first = np.asarray(stored.counts[0][:_COUNTED_ROWS])
             if multiple:
                 lit = images.X_train[:_COUNTED_ROWS].sum(axis=1, dtype=np.int64)
                 stored = replace(stored, scale=mean_count_per_bit(first, lit))
-            yield from errors(
-                *(stored.features_of(i, sizes[-1], options.degree) for i in (0, 1)),
-                bias=bias,
-                mean_count=stored.described["mean_count"],
-                saturated=float(np.mean(first == simulated.full_scale)),
-            )
+            for window in windows:
+                outputs = slice(window * sizes[-1], (window + 1) * sizes[-1])
+                yield from errors(
+                    *(stored.features_of(i, outputs, options.degree) for i in (0, 1)),
+                    bias=bias,
+                    mean_count=stored.described["mean_count"],
+                    saturated=float(np.mean(first == simulated.full_scale)),
+                    window=window,
+                )
 
     cases = [{"variant": name, "seed": options.seed} for name in options.variants]
     records = recorder.measure(cases, measure)
@@ -225,6 +231,16 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         corner="times the penalty",
         label="{:g}".format,
     )
+    yield from listing(
+        results,
+        exposures(results),
+        "exposure: the mean count that explains the points added in a published run, "
+        "and the one that explains both runs best",
+        "D | times the penalty | published | mean count of this run | of both | ours "
+        "| standard deviation | unexplained",
+        "{n_components:,} | {penalty:g} | {published:+.2f} | {alone:.1f} | {both:.1f} "
+        "| {ours:+.2f} | {deviation:.2f} | {unexplained:+.2f}",
+    )
 
 
 def figure(results: Mapping[str, Any]) -> Any:
@@ -244,6 +260,7 @@ def figure(results: Mapping[str, Any]) -> Any:
             },
             "variant",
             title=f"{penalty:g} times the penalty of the simulation",
+            bars="spread",
         )
     low, high = zip(*(place.get_ylim() for place in axes), strict=True)
     for place in axes:
@@ -268,30 +285,80 @@ def _published(results: Mapping[str, Any]) -> list[Case]:
     return [row | {"variant": row["features"]} for row in results["published"]]
 
 
+def _added(rows: list[Case], variant: str, base: str, penalty: float) -> list[float]:
+    """Return the points that draws of a variant add to the mean error of the base.
+
+    The base has the simulation's penalty.
+    """
+    simulated = of(rows, penalty=1.0, variant=base)
+    measured = of(rows, penalty=penalty, variant=variant) if simulated else []
+    level = mean_of(simulated, "test_error") if simulated else 0.0
+    return [100 * (r["test_error"] - level) for r in measured]
+
+
 def _together(results: Mapping[str, Any]) -> Iterator[Case]:
     """Yield what devices of less and less light add to the computed features' error.
 
     These have a bias and the simulation's penalty, as the published ones; the device
     has neither.
     """
-    records, published = results["records"], _published(results)
-    size = max(r["n_components"] for r in records)
-    for penalty in (2.0, 0.1):
-        for what, name in _LIGHT.items():
-            added = [
-                100 * (measured[0]["test_error"] - simulated[0]["test_error"])
-                for rows, base in ((records, "computed"), (published, "sim_opu_2"))
-                for measured in [
-                    of(rows, n_components=size, penalty=penalty, variant=name)
-                ]
-                for simulated in [
-                    of(rows, n_components=size, penalty=1.0, variant=base)
-                ]
-                if measured and simulated
-            ]
-            if added:
-                named = {"penalty": penalty, "what": what, "n_components": size}
-                yield {**named, "added": added[0]}
+    size = max(r["n_components"] for r in results["records"])
+    ours, published = (
+        of(rows, n_components=size)
+        for rows in (results["records"], _published(results))
+    )
+    names = {"published": "real_opu_2", "published again": "real_opu_2_new_param"}
+    for penalty in _RUNS:
+        named = {"penalty": penalty, "n_components": size}
+        for rows, base, shown in (
+            (ours, "computed", _LIGHT),
+            (published, "sim_opu_2", names),
+        ):
+            for what, name in shown.items():
+                added = _added(rows, name, base, penalty)
+                if added:
+                    yield {**named, "what": what, "added": float(np.mean(added))}
+
+
+def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield the mean counts whose losses are nearest to those of the published runs.
+
+    Losses of mean counts between those measured are interpolated linearly in the
+    logarithm of the count. ``alone`` is fitted to one run, ``both`` to the two by least
+    squares, in units of the standard deviation of the draws if there are several.
+    """
+    for size in sorted({r["n_components"] for r in results["published"]}):
+        ours = of(results["records"], n_components=size)
+        published = of(_published(results), n_components=size)
+        light = [name for name in reversed(_LIGHT.values()) if of(ours, variant=name)]
+        counts = [mean_of(of(ours, variant=name), "mean_count") for name in light]
+        if len(counts) < 2:
+            continue
+        tried = np.geomspace(counts[0], counts[-1], 401)
+        fitted = []
+        for penalty, run in _RUNS.items():
+            theirs = _added(published, run, "sim_opu_2", penalty)
+            added = [_added(ours, name, "computed", penalty) for name in light]
+            if theirs and all(added):
+                means = [float(np.mean(points)) for points in added]
+                curve = np.interp(np.log(tried), np.log(counts), means)
+                spread = None
+                if min(map(len, added)) > 1:
+                    spread = float(np.sqrt(np.mean(np.var(added, axis=1, ddof=1))))
+                misfit = ((curve - theirs[0]) / (spread or 1.0)) ** 2
+                fitted.append((penalty, theirs[0], curve, spread, misfit))
+        for penalty, loss, curve, spread, misfit in fitted:
+            best = int(np.argmin(sum(other[-1] for other in fitted)))
+            yield {
+                "n_components": size,
+                "penalty": penalty,
+                "published": loss,
+                "alone": float(tried[np.argmin(misfit)]),
+                "both": float(tried[best]),
+                "ours": float(curve[best]),
+                "deviation": spread,
+                "unexplained": loss - float(curve[best]),
+            }
 
 
 def _losses(records: list[Case]) -> Iterator[Case]:
@@ -300,25 +367,16 @@ def _losses(records: list[Case]) -> Iterator[Case]:
     The bias and the penalty are those of computed features, the others are compared
     with the device at the simulation's penalty.
     """
-    largest = of(records, n_components=max, penalty=1.0)
-    errors = {record["variant"]: record["test_error"] for record in largest}
-    pairs = [("no bias", "computed-no-bias", "computed")]
-    pairs += [("the device", "device", "computed-no-bias")]
-    pairs += [(name, name, "device") for name in list(VARIANTS)[3:]]
-    for cause, changed, base in pairs:
-        if changed in errors and base in errors:
-            yield {
-                "cause": cause,
-                "n_components": largest[0]["n_components"],
-                "loss": errors[changed] - errors[base],
-            }
-    for penalty in (2.0, 0.1):
-        other = of(
-            records, n_components=max, penalty=penalty, variant="computed-no-bias"
-        )
-        if other and "computed-no-bias" in errors:
-            yield {
-                "cause": f"{penalty:g} times the penalty",
-                "n_components": largest[0]["n_components"],
-                "loss": other[0]["test_error"] - errors["computed-no-bias"],
-            }
+    size = max(r["n_components"] for r in records)
+    plain = "computed-no-bias"
+    changes = [
+        ("no bias", plain, "computed", 1.0),
+        ("the device", "device", plain, 1.0),
+        *((name, name, "device", 1.0) for name in list(VARIANTS)[3:]),
+        *((f"{p:g} times the penalty", plain, plain, p) for p in _RUNS),
+    ]
+    for cause, changed, base, penalty in changes:
+        added = _added(of(records, n_components=size), changed, base, penalty)
+        if added:
+            loss = float(np.mean(added)) / 100
+            yield {"cause": cause, "n_components": size, "loss": loss}

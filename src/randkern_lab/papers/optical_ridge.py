@@ -57,7 +57,6 @@ import numpy as np
 
 import randkern
 from randkern._memory import check_memory, resolve_memory_limit
-from randkern._validation import check_choice
 from randkern.data import row_blocks
 from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
@@ -67,14 +66,7 @@ from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
 from ..runner import Case, Recorder
 from ..scoring import ended, fit_and_score, random_rows
-from ..tables import (
-    edge_notes,
-    groups,
-    listing,
-    mean_of,
-    of,
-    pivot,
-)
+from ..tables import groups, known_mean, listing, mean_of, of, pivot
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import (
     HELD_OUT_ROWS,
@@ -119,7 +111,9 @@ class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-ridge``."""
 
     threshold: str = option(
-        "published", "published (10 of 255), or validated: chosen on held-out rows."
+        "published",
+        "10 of 255, as published, or chosen on held-out rows.",
+        among=("published", "validated"),
     )
     n_components: tuple[int, ...] = option(
         PUBLISHED_SIZES, "Numbers of features, as published.", quick=(10, 30, 100, 300)
@@ -128,9 +122,7 @@ class Options(BinaryImageOptions):
     large_seeds: int = option(
         3, "Draws of the features beyond D = 20,000; --seeds at most.", quick=1
     )
-    curves: tuple[str, ...] = option(
-        tuple(CURVES), "Curves, as they are named in the results."
-    )
+    curves: tuple[str, ...] = option(tuple(CURVES), "Curves.", among=CURVES)
     projection: str = option(
         "auto", "How matrices are drawn; dense: independent entries, as published."
     )
@@ -167,16 +159,13 @@ class Work:
     settings: Mapping[str, KernelSetting]
     stack: ExitStack
 
-    @property
-    def sizes(self) -> list[int]:
-        """Numbers of features, the smallest first."""
-        return sorted(set(self.options.n_components))
-
     @cached_property
     def counts(self) -> DeviceCounts:
         """Counts of all images, shown once to the device."""
         images = self.images
-        device = SimulatedOPU(max(self.sizes), bits=8, random_state=self.options.seed)
+        device = SimulatedOPU(
+            max(self.options.n_components), bits=8, random_state=self.options.seed
+        )
         rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
         return self.stack.enter_context(acquired_counts(device, rows))
 
@@ -200,7 +189,7 @@ class Work:
             data = self.X_train, y, self.X_test
             yield self.trial(self.kernel(name), alpha, size, seed, *data)
         else:
-            sizes = [d for d in self.sizes if d <= size]
+            sizes = [d for d in self.options.n_components if d <= size]
             parts = self.features(name, sizes[-1], seed, self.X_train)
             share = len(y) / (len(y) + len(self.X_test))
             for record in self.fitted(name, sizes, parts, y):
@@ -219,8 +208,8 @@ class Work:
             kernel = randkern.Linear()
             yield self.trial(kernel, setting.alpha, size, seed, *data) | described
             return
-        sizes = [d for d in self.sizes if d <= size]
-        parts = [stored.features_of(part, sizes[-1], degree) for part in (0, 1)]
+        sizes = [d for d in self.options.n_components if d <= size]
+        parts = [stored.features_of(part, slice(sizes[-1]), degree) for part in (0, 1)]
         for record in self.fitted(name, sizes, parts, self.images.y_train):
             yield record | described
 
@@ -348,15 +337,12 @@ SKIPPED_BY = ("curve", "n_components")
 
 def run(options: Options, recorder: Recorder) -> Case:
     """Fit five families of features and their exact kernels to the same images."""
-    check_choice("threshold", options.threshold, ("published", "validated"))
-    for curve in options.curves:
-        check_choice("curves", curve, tuple(CURVES))
     resolve_memory_limit(options.memory_limit)  # raises before the work
     fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
     images = load_binary_images(options.data, options.data_dir, fixed)
     recorder.say("choosing hyperparameters")
     kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
-    settings = optical_settings(images, kernels, seed=options.seed, quick=options.quick)
+    settings = optical_settings(images, kernels)
     with ExitStack() as stack:
         X, X_test = (X.astype(np.float32) for X in (images.X_train, images.X_test))
         work = Work(options, images, X, X_test, settings, stack)
@@ -364,23 +350,19 @@ def run(options: Options, recorder: Recorder) -> Case:
         records = recorder.measure(_cases(options), work.measure)
     described = [r.pop("described") for r in records if "described" in r]
     result = {"dataset": images.describe(), "published": published_curves()}
+    asked = {"arguments": options.arguments()}
     return {
         **result,
         "hyperparameters": {k: s.describe() for k, s in settings.items()},
         "device": list({item["bias"]: item for item in described}.values()),
-        "overtaking": {
-            kind: _overtaking(*(_errors(records, curve) for curve in pair))
-            for kind, pair in PAIRS.items()
-        },
-        "device_loss": _device_loss(records),
-        "compared": list(_compared({**result, "records": records})),
+        "compared": list(_compared({**result, "records": records, **asked})),
     }
 
 
 def _cases(options: Options) -> Iterator[Case]:
     """Yield draws of features, exact kernels, the device, and larger D."""
-    chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
-    sizes = sorted(set(options.n_components))
+    chosen = {name: CURVES[name] for name in options.curves}
+    sizes = options.n_components
     direct = [d for d in sizes if d <= _DIRECT]
     by_computer = [n for n, c in chosen.items() if c.features and not c.device]
     measured = [n for n, c in chosen.items() if c.device]
@@ -412,6 +394,7 @@ def _cases(options: Options) -> Iterator[Case]:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     compared = list(_compared(results))
     totals = [r for r in _from(10_000, compared) if r["published_fit_seconds"]]
+    beyond = _from(_DIRECT + 1, results["records"])
     for records, title, cell, shown in (
         (
             results["records"],
@@ -442,6 +425,12 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
             "seconds of features and fit, ours (of training rows) / published",
             "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
             _THREE,
+        ),
+        (
+            [r for r in beyond if r["curve"] != "linear"],
+            f"iterations of conjugate gradients to a residual of {_TOL:g}",
+            "{solver_iterations:.0f}",
+            CURVES,
         ),
     ):
         headings = tuple(shown)
@@ -518,23 +507,28 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         known = {k: v for k, v in named.items() if isinstance(v, float)}
         numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
         yield f"{kernel}: {numbers} ({named['origin']})"
-        yield from edge_notes(kernel, named.get("at_edge", ()))
     yield from _closeness(results)
     yield from _below(results)
     yield from _outcomes(results["records"])
-    for kind, size in results["overtaking"].items():
+    errors = {curve: _errors(results["records"], curve) for curve in CURVES}
+    for kind, pair in PAIRS.items():
+        size = _overtaking(*(errors[curve] for curve in pair))
         at = "at no D tried" if size is None else f"from D = {size:,} on"
-        theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
+        theirs = _overtaking(*(_errors(published_curves(), c) for c in pair))
         ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
         yield f"{ours} (published: from {theirs:,} on)"
-    for degree, published in ((2, 1.5), (4, 1.0)):
-        own = of(results["device_loss"], degree=degree)
-        if own:
+    published_losses = {2: 1.5, 4: 1.0}
+    for (degree, published), *both in zip(
+        published_losses.items(), *PAIRS.values(), strict=True
+    ):
+        computed, measured = (errors[curve] for curve in both)
+        size = max(computed.keys() & measured.keys() - {None}, default=None)
+        if size is not None:
+            loss = 100 * (measured[size] - computed[size])
             yield (
                 f"m = {degree}: error of the device, without a bias, minus that of "
-                f"the computed features at D = {own[-1]['n_components']:,}: "
-                f"{100 * own[-1]['loss']:+.2f} points (published: about "
-                f"{published} at 100,000)"
+                f"the computed features at D = {size:,}: {loss:+.2f} points "
+                f"(published: about {published} at 100,000)"
             )
     yield from map(device_note, results["device"])
 
@@ -547,11 +541,6 @@ def _errors(records: list[Case], curve: str) -> dict[Any, float]:
     }
 
 
-def _mean(records: list[Case], key: str) -> float | None:
-    known = [r for r in records if r.get(key) is not None]
-    return mean_of(known, key) if known else None
-
-
 def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
     """Yield published errors and seconds beside ours, and why they may differ."""
     for row in results["published"]:
@@ -561,7 +550,7 @@ def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
             continue
         ours = mean_of(own, "test_error")
         seconds = {
-            name: _mean(own, name)
+            name: known_mean(own, name)
             for name in ("projection_seconds", "regression_seconds", "fit_seconds")
         }
         parts = row["projection_seconds"], row["regression_seconds"]
@@ -591,6 +580,8 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
     dataset, name = results["dataset"], row["curve"]
     if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
         yield "data"
+    if results["arguments"]["threshold"] == "validated":
+        yield "threshold"
     curve = CURVES[name]
     if row["n_components"] is None:
         exact = of(results["records"], curve=name, n_components=None)
@@ -622,14 +613,18 @@ def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
 def _below(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield how many errors are below the published ones of independent rows."""
     own = [
-        row["difference"] < 0
+        row["difference"]
         for row in _compared(results)
         if not row["reasons"] and 100 <= (row["n_components"] or 0) <= 1000
     ]
-    if own and results["arguments"]["projection"] == "auto":
+    if own:
+        named = {"auto": "structured", "dense": "independent"}
+        projection = results["arguments"]["projection"]
         yield (
-            f"structured rows: of {len(own)} mean errors at 100 ≤ D ≤ 1,000 {sum(own)} "
-            "are below those published, which are of independent rows"
+            f"{named.get(projection, projection)} rows: of {len(own)} mean errors at "
+            f"100 ≤ D ≤ 1,000 {sum(gap < 0 for gap in own)} are below those published, "
+            f"which are of independent rows; the mean difference is "
+            f"{np.mean(own):+.2f} points"
         )
 
 
@@ -656,14 +651,3 @@ def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | No
             break
         result = size
     return result
-
-
-def _device_loss(records: list[Case]) -> list[Case]:
-    losses = []
-    for degree, *pair in zip((2, 4), *PAIRS.values(), strict=True):
-        computed, measured = (_errors(records, curve) for curve in pair)
-        losses += [
-            {"degree": degree, "n_components": d, "loss": measured[d] - computed[d]}
-            for d in sorted(computed.keys() & measured.keys())
-        ]
-    return losses

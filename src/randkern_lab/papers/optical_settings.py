@@ -5,19 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import randkern
 from randkern.backend.namespace import ops_of
-from randkern.study.kernel_choices import capped, parse_kernel
+from randkern.study.kernel_choices import parse_kernel
+from randkern.study.selection import select_hyperparameters
 
-from ..tables import at_edges
 from .images import PIXEL_THRESHOLD, Images
-
-_BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
-_LENGTHSCALE_MULTIPLES = 2.0 ** np.arange(-3, 4)
-# Relative to the mean of the kernel's diagonal, rounded to a power of ten.
-_PENALTY_EXPONENTS = range(-6, 3)
 
 
 @dataclass(frozen=True)
@@ -25,14 +18,13 @@ class KernelSetting:
     """A kernel with its hyperparameters.
 
     `value` is its lengthscale, or its bias, an integer, since a device shows it as lit
-    bits. `at_edge` names hyperparameters chosen at the edge of the grid.
+    bits.
     """
 
     kernel: str
     value: float | None
     alpha: float
     origin: str
-    at_edge: tuple[str, ...] = ()
 
     def build(self) -> Any:
         """Return the kernel."""
@@ -41,7 +33,7 @@ class KernelSetting:
     def describe(self) -> dict[str, Any]:
         """Return the hyperparameters by name, and their origin."""
         named = parse_kernel(self.kernel).hyperparameters(self.value, self.alpha)
-        return {**named, "origin": self.origin, "at_edge": list(self.at_edge)}
+        return {**named, "origin": self.origin}
 
 
 _PUBLISHED = "published, chosen at D = 10,000 on validation rows of Fashion-MNIST"
@@ -82,66 +74,28 @@ class DotBiasOptical(randkern.Optical):
 
 
 def optical_settings(
-    images: Images, kernels: Sequence[str], *, seed: int = 0, quick: bool = False
+    images: Images, kernels: Sequence[str]
 ) -> dict[str, KernelSetting]:
     """Return the hyperparameters of kernels on binarized images.
 
     They are the published ones for the full Fashion-MNIST with pixels above 10 lit;
-    otherwise they are the best of a grid of seven
-    lengthscales (⅛ to 8 times the data's scale) or five biases (0, ¼, 1, 4 and 16 mean
-    squared norms), and nine decades of penalties, by leave-one-out with 10,000 features
-    of 3,000 training rows (quick: 150 of 400).
+    otherwise they are chosen by leave-one-out with the exact kernel, as in ``randkern
+    compare``.
     """
     known: dict[str, KernelSetting] = {}
     published = images.complete and images.threshold == PIXEL_THRESHOLD
     if published and images.name.startswith("fashion-mnist"):
         known = {s.kernel: s for s in _STORED}
-    wanted = [kernel for kernel in kernels if kernel not in known]
-    if not wanted:
-        return {kernel: known[kernel] for kernel in kernels}
-    # As many features as the original, and as many rows as minutes allow.
-    n_components, n_rows = (150, 400) if quick else (10_000, 3000)
-    rows = np.random.default_rng(seed).permutation(len(images.X_train))[:n_rows]
-    dataset = images.dataset(rows)
-    origin = f"leave-one-out, {n_components:,} features of {len(rows):,} training rows"
-    for kernel in wanted:
-        known[kernel] = _best_setting(
-            kernel, dataset.X_train, dataset.y_train, n_components, seed, origin
-        )
+    X = images.X_train.astype(float)
+    for kernel in kernels:
+        if kernel not in known:
+            choice = parse_kernel(kernel)
+            chosen = select_hyperparameters(
+                choice, X, images.y_train, task="classification"
+            )
+            value = chosen.value
+            if choice.opens == "bias" and value is not None:
+                value = float(round(value))
+            origin = f"leave-one-out on {chosen.n_rows:,} training rows"
+            known[kernel] = KernelSetting(kernel, value, chosen.alpha, origin)
     return {kernel: known[kernel] for kernel in kernels}
-
-
-def _best_setting(
-    label: str, X: np.ndarray, y: np.ndarray, n_components: int, seed: int, origin: str
-) -> KernelSetting:
-    """Return the setting of a grid with the fewest mistakes by leave-one-out."""
-    choice = parse_kernel(label)
-    values: list[Any] = [None]
-    if choice.opens == "bias":
-        mean_lit = float(X.sum(axis=1).mean())
-        values = [*sorted({float(round(m * mean_lit)) for m in _BIAS_MULTIPLES})]
-    elif choice.opens == "lengthscale":
-        reference = choice.reference(X)
-        values = [float(multiple) * reference for multiple in _LENGTHSCALE_MULTIPLES]
-    unbiased = choice.build(0.0 if choice.opens == "bias" else choice.reference(X))
-    decade = round(np.log10(float(np.mean(unbiased.diag(X)))))
-    alphas = [float(f"1e{decade + exponent}") for exponent in _PENALTY_EXPONENTS]
-    tried = []
-    for value in values:
-        kernel = choice.build(value)
-        model = randkern.KernelRidgeClassifierCV(
-            kernel,
-            alphas=alphas,
-            n_components=capped(n_components, kernel, X.shape[1]),
-            scoring="accuracy",
-            fit_intercept=True,
-            random_state=seed,
-        ).fit(X, y)
-        scores = model.cv_results_["mean_test_score"]
-        tried += [(score, a, value) for score, a in zip(scores, alphas, strict=True)]
-    # Of equal scores, the largest penalty.
-    _, alpha, best = max(tried, key=lambda setting: setting[:2])
-    edges = at_edges({"alpha": alpha}, {"alpha": alphas})
-    if choice.opens and best:  # a bias of 0 is no edge
-        edges = at_edges({choice.opens: best}, {choice.opens: values}) + edges
-    return KernelSetting(label, best, alpha, origin, tuple(edges))

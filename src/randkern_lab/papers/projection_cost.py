@@ -96,10 +96,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     """Measure one method at one D after the other, beside the device's model."""
     cpu, gpu = cpu_meter(), gpu_meter()
     torch, no_gpu = _torch_with_gpu()
-    limit, batches = (
-        resolve_memory_limit(options.memory_limit),
-        sorted(set(options.batch)),
-    )
+    limit, batches = resolve_memory_limit(options.memory_limit), options.batch
 
     def check(case: Case) -> None:
         """Raise if a method needs too much memory or, by a small product, time."""
@@ -148,7 +145,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     by_size = grid(
         batch=batches,
         method=(*METHODS, "device"),
-        n_components=sorted(options.n_components),
+        n_components=options.n_components,
     )
     records = recorder.measure(
         [c | {"columns": c["n_components"], "growth": False} for c in by_size], measure

@@ -16,9 +16,6 @@ Deviations.
 
 - Features come from files (for example of SqueezeNet), are the pixels themselves, or
   come from the layers of Table 1 by torchvision, downloaded.
-- There are three kinds of ``inputs``. The columns are ``bits``, as published, above
-  one threshold for all; ``binary`` above one threshold after sign(x)·√|x| and
-  standardising; or ``real``, these standardised columns.
 - Lengthscale or bias are chosen with 2,000 features of 16,000 rows on 5,000 others,
   the penalty with all D features on the same 5,000 rows, from the other training rows;
   it is relative to the mean squared norm of the features. A warning is issued for a
@@ -33,28 +30,25 @@ Deviations.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 import randkern
-from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, ThresholdBinarizer
 from randkern.solvers import PCG
 
 from ..figures import Style, add_legend, name_axes, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder
+from ..runner import Case, Recorder, grid
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
-from ..tables import at_edges, count, edge_notes, listing, mean_of, of
+from ..tables import at_edges, count, edge_notes, listing, of
 from .device_counts import acquired_counts, device_note
-from .extraction import LabelledFeatures, load_features
+from .extraction import load_features
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -80,7 +74,6 @@ METHODS: Mapping[str, tuple[str | None, str | None, Style]] = {
     "device-2": ("optical", None, Style("device, m = 2", "sky", "X")),
 }
 _EXACT = ("fourier", "optical-2")
-INPUTS = ("bits", "binary", "real")
 _ALPHAS = tuple(10.0 ** np.arange(-6, 3.5, 0.5))
 # Relative to the penalty chosen with fewer features.
 _AROUND = (1e-2, 1e-1, 1.0, 10.0)
@@ -109,10 +102,7 @@ class Options(DataOptions):
         "ResNet34, AlexNet or VGG16: take features of CIFAR-10, which is in "
         "--data-dir, with torchvision; they stay in --scratch.",
     )
-    inputs: tuple[str, ...] = option(INPUTS, "Of bits, binary, real.")
-    methods: tuple[str, ...] = option(
-        tuple(METHODS), "Of linear, fourier, optical-2, optical-4, device-2."
-    )
+    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
     n_components: int = option(10_000, "Number of features D.", quick=300)
     seeds: int = option(1, "Draws of the features; the first one is tuned.")
     exact_rows: int = option(
@@ -126,19 +116,20 @@ class Options(DataOptions):
 
 @dataclass(frozen=True)
 class Work:
-    """Labelled rows in a random order, the first of which are held out."""
+    """Labelled rows of bits in a random order, the first of which are held out."""
 
     options: Options
-    data: LabelledFeatures
+    data: Any
     y: NDArray[Any]
     n_held_out: int
-    rows: dict[str, tuple[Any, Any]]  # training and test rows of each kind of inputs
+    train: Any
+    test: Any
     described: dict[str, Any]  # the device, when it was used
 
     @classmethod
     def loaded(cls, options: Options, say: Callable[[str], None]) -> "Work":
-        """Load and shuffle rows."""
-        data = load_features(
+        """Load and shuffle rows, whose numbers are no bits yet."""
+        data: Any = load_features(
             options.layer,
             options.data_dir,
             network=options.network,
@@ -147,46 +138,39 @@ class Work:
             say=say,
         )
         order = np.random.default_rng(options.seed).permutation(len(data.X_train))
-        real, real_test = standardised(data)
-        rows = {"real": (real[order], real_test)}
-        rows["binary"] = rows["real"]
-        if "bits" in options.inputs:
-            columns = np.asarray(data.X_train, dtype=np.float32)[order]
-            rows["bits"] = columns, np.asarray(data.X_test, dtype=np.float32)
+        train = np.asarray(data.X_train, dtype=np.float32)[order]
+        test = np.asarray(data.X_test, dtype=np.float32)
         held_out = min(_VALIDATION_ROWS, len(order) // 4)
-        return cls(options, data, data.y_train[order], held_out, rows, {})
+        return cls(options, data, data.y_train[order], held_out, train, test, {})
 
-    def binarize(self, inputs: str) -> Case:
-        """Replace inputs by those above the best threshold, which is returned."""
-        columns, test = self.rows[inputs]
-        tried = {}
+    def above(self, threshold: float) -> "Work":
+        """Return the work with bits: which numbers are above a threshold."""
+        encoder = ThresholdBinarizer(threshold).fit(self.train)
+        train, test = map(encoder.transform, (self.train, self.test))
+        return replace(self, train=train, test=test)
 
-        def encode(value: float) -> None:
-            encoder = ThresholdBinarizer(value).fit(columns)
-            self.rows[inputs] = encoder.transform(columns), encoder.transform(test)
-
-        for value in np.unique(np.quantile(columns[:2000], _SHARES)).tolist():
-            encode(value)
-            kernel = self.kernels("optical-2", inputs)[1]
-            tried[value] = self.searched("optical-2", inputs, kernel)[0]
-        best = min(tried, key=lambda value: tried[value])
-        encode(best)
-        return {"chosen": best, "errors": list(map(list, tried.items()))}
+    def threshold_errors(self) -> dict[float, float]:
+        """Return the errors of thresholds on the held-out rows, by optical features."""
+        errors = {}
+        for value in np.unique(np.quantile(self.train[:2000], _SHARES)).tolist():
+            bits = self.above(value)
+            errors[value], _ = bits.searched("optical-2", bits.kernels("optical-2")[1])
+        return errors
 
     def measure(self, case: Case) -> Iterator[Case]:
         """Choose a kernel and a penalty on held-out rows, and fit all rows."""
-        options, method, inputs = self.options, case["method"], case["inputs"]
-        kernels = self.kernels(method, inputs)
-        scored = [self.searched(method, inputs, kernel) for kernel in kernels]
+        options, method = self.options, case["method"]
+        kernels = self.kernels(method)
+        scored = [self.searched(method, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         kernel, (error, relative) = kernels[best], scored[best]
         settings = [_hyperparameters(kernel) for kernel in kernels]
         tried = {key: [s[key] for s in settings] for key in settings[best]}
         edges = at_edges(settings[best], tried)
-        size = self.size(method, inputs)
+        size = self.size(method)
         for seed in range(options.seed, options.seed + options.seeds):
             with ExitStack() as stack:
-                parts = self.features(method, inputs, kernel, size, seed, stack)
+                parts = self.features(method, kernel, size, seed, stack)
                 first = seed == options.seed
                 shares = _AROUND if first else (1.0,)
                 alphas = [relative * share for share in shares]
@@ -212,20 +196,20 @@ class Work:
                 "validation_error": None,
                 "at_edge": edges,
                 "hyperparameters": chosen,
-                **self.exact(kernel, record["alpha"], inputs),
+                **self.exact(kernel, record["alpha"]),
             }
 
-    def size(self, method: str, inputs: str) -> int:
+    def size(self, method: str) -> int:
         """Return the number of features: for the linear kernel columns and a bias."""
         if method == "linear":
-            return int(self.rows[inputs][0].shape[1]) + 1
+            return int(self.train.shape[1]) + 1
         return int(self.options.n_components)
 
-    def kernels(self, method: str, inputs: str) -> list[Any]:
+    def kernels(self, method: str) -> list[Any]:
         """Return the kernels to choose from, on the scale of the rows."""
         if method == "linear":
             return [randkern.Linear(1.0)]
-        sample = self.rows[inputs][0][self.n_held_out :][:2000].astype(np.float64)
+        sample = self.train[self.n_held_out :][:2000].astype(np.float64)
         if method == "fourier":
             root = float(np.sqrt(sample.var(axis=0).sum()))
             return [randkern.Gaussian(multiple * root) for multiple in _LENGTHSCALES]
@@ -233,15 +217,14 @@ class Work:
         biases = (float(round(multiple * squared_norm)) for multiple in _BIASES)
         return [randkern.Optical(int(method[-1]), bias) for bias in biases]
 
-    def searched(self, method: str, inputs: str, kernel: Any) -> tuple[float, float]:
+    def searched(self, method: str, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the relative penalty of few features."""
-        size = self.size(method, inputs)
+        size = self.size(method)
         if method != "linear":
             size = min(_SEARCH_COMPONENTS, size)
         n = self.n_held_out + _SEARCH_ROWS
         with ExitStack() as stack:
-            seed = self.options.seed
-            parts = self.features(method, inputs, kernel, size, seed, stack)
+            parts = self.features(method, kernel, size, self.options.seed, stack)
             Z = parts[0](slice(0, n))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_square(Z) ** 0.5)
@@ -250,26 +233,21 @@ class Work:
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
     def features(
-        self,
-        method: str,
-        inputs: str,
-        kernel: Any,
-        size: int,
-        seed: int,
-        stack: ExitStack,
+        self, method: str, kernel: Any, size: int, seed: int, stack: ExitStack
     ) -> tuple[FeaturesOf, FeaturesOf]:
         """Return functions of slices: the features of training and of test rows.
 
         Those of a device last as long as the context.
         """
-        train, test = self.rows[inputs]
+        train, test = self.train, self.test
         if method == "device-2":
             device = SimulatedOPU(size, random_state=seed)
             labelled = [(train, self.y), (test, self.data.y_test)]
             acquired = acquired_counts(device, labelled, bias=int(kernel.bias))
             counts = stack.enter_context(acquired)
             self.described.update(counts.described)
-            return counts.features_of(0, size, 2), counts.features_of(1, size, 2)
+            outputs = slice(size)
+            return counts.features_of(0, outputs, 2), counts.features_of(1, outputs, 2)
         features = randkern.RandomFeatures(kernel, size, random_state=seed)
         features.fit(train[:1].astype(np.float32))
         return computed(features, train), computed(features, test)
@@ -304,9 +282,9 @@ class Work:
             **fit.ended,
         }
 
-    def exact(self, kernel: Any, alpha: float, inputs: str) -> Case:
+    def exact(self, kernel: Any, alpha: float) -> Case:
         """Fit the exact kernel with the hyperparameters of the features."""
-        train, test = (X.astype(np.float32) for X in self.rows[inputs])
+        train, test = (X.astype(np.float32) for X in (self.train, self.test))
         rows = random_rows(len(train), self.options.exact_rows, self.options.seed)
         model = randkern.KernelRidgeClassifier(
             kernel,
@@ -326,35 +304,23 @@ class Work:
 
 
 def run(options: Options, recorder: Recorder) -> Case:
-    """Search hyperparameters of each method on each kind of inputs; fit all rows."""
-    for name in options.inputs:
-        check_choice("inputs", name, INPUTS)
-    for name in options.methods:
-        check_choice("methods", name, tuple(METHODS))
-    work, thresholds = Work.loaded(options, recorder.say), {}
-    for inputs in ("bits", "binary"):
-        if inputs in options.inputs:
-            recorder.say(f"choosing the threshold, {inputs}")
-            thresholds[inputs] = work.binarize(inputs)
-    records = recorder.measure(
-        (
-            {"method": method, "inputs": inputs}
-            for inputs, method in product(options.inputs, options.methods)
-            if method != "device-2" or inputs != "real"
-        ),
-        work.measure,
-    )
-    losses = []
-    for inputs in options.inputs:
-        named = {"inputs": inputs, "n_components": options.n_components}
-        own = [of(records, **named, method=m) for m in ("device-2", "optical-2")]
-        if all(own):
-            measured, simulated = (mean_of(item, "test_error") for item in own)
-            losses.append({"inputs": inputs, "loss": measured - simulated})
+    """Search hyperparameters of each method; fit all rows."""
+    numbers = Work.loaded(options, recorder.say)
+    recorder.say("choosing the threshold")
+    errors = numbers.threshold_errors()
+    best = min(errors, key=lambda value: errors[value])
+    work = numbers.above(best)
+    recorder.measure(grid(method=options.methods), work.measure)
     return {
-        "dataset": work.data.describe() | {"thresholds": thresholds},
+        "dataset": {
+            "name": work.data.name,
+            "n_train": len(work.train),
+            "n_test": len(work.test),
+            "n_features": work.train.shape[1],
+            "metric": "misclassified share",
+            "threshold": {"chosen": best, "errors": list(map(list, errors.items()))},
+        },
         "device": work.described or None,
-        "device_loss": losses,
         "published": published_rows("cifar10-transfer-learning"),
     }
 
@@ -374,9 +340,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         results,
         results["records"],
         "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
-        "inputs | method | D | rows | validation | test | fit (s)",
-        "{inputs} | {method} | {n_components:count} | {n_train:count} | "
-        "{validation_error:.2p} | {test_error:.2p} | {fit_seconds:.1f}",
+        "method | D | rows | validation | test | fit (s)",
+        "{method} | {n_components:count} | {n_train:count} | {validation_error:.2p} | "
+        "{test_error:.2p} | {fit_seconds:.1f}",
     )
 
 
@@ -421,14 +387,17 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
     for r in results["records"]:
         named = r["hyperparameters"].items()
         text = ", ".join(f"{key} {value:.4g}" for key, value in named)
-        who = f"{r['method']}, {r['inputs']}"
-        yield f"{who}, D = {count(r['n_components'])}: {text}"
-        yield from edge_notes(who, r["at_edge"])
-    for loss in results["device_loss"]:
+        yield f"{r['method']}, D = {count(r['n_components'])}: {text}"
+        yield from edge_notes(r["method"], r["at_edge"])
+    errors = [
+        [r["test_error"] for r in of(results["records"], method=m) if r["n_components"]]
+        for m in ("device-2", "optical-2")
+    ]
+    if all(errors):
+        loss = 100 * float(np.mean(errors[0]) - np.mean(errors[1]))
         yield (
-            "error of the device minus that of the computed features, "
-            f"{loss['inputs']}: {100 * loss['loss']:+.2f} points "
-            "(published: 0.4 to 2.8)"
+            f"error of the device minus that of the computed features: {loss:+.2f} "
+            "points (published: 0.4 to 2.8)"
         )
     if results["device"]:
         yield device_note(results["device"])
@@ -439,7 +408,7 @@ def _named(row: Case) -> str:
 
 
 def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the rows of Table 1 as published, then ours of each kind of bits.
+    """Yield the rows of Table 1 as published, then ours.
 
     Keys are methods, and ``-exact`` their kernels; errors are in %.
     """
@@ -449,21 +418,17 @@ def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
             errors[method] = features and row[features]
             errors[f"{method}-exact"] = exact and row[exact]
         yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
-    for inputs in ("bits", "binary"):
-        own = of(results["records"], inputs=inputs)
-        own = [r for r in own if r.get("device", "8 bits") == "8 bits"]
-        errors = {}
-        for method, r in product(METHODS, own):
-            if r["method"] == method:
-                is_exact = r["n_components"] is None and method != "linear"
-                key = f"{method}-exact" if is_exact else method
-                errors.setdefault(key, []).append(100 * r["test_error"])
-        if own:
-            data = results["dataset"]
-            named = {"features": f"{data['name']}, {inputs}", "d": data["n_features"]}
-            means = {key: float(np.mean(values)) for key, values in errors.items()}
-            ends = {f"{k}-range": (min(v), max(v)) for k, v in errors.items()}
-            yield {**named, "ours": True, **means, **ends}
+    ours: dict[str, list[float]] = {}
+    for r in results["records"]:
+        is_exact = r["n_components"] is None and r["method"] != "linear"
+        key = f"{r['method']}-exact" if is_exact else r["method"]
+        ours.setdefault(key, []).append(100 * r["test_error"])
+    data = results["dataset"]
+    yield {
+        **{"features": data["name"], "d": data["n_features"], "ours": True},
+        **{key: float(np.mean(values)) for key, values in ours.items()},
+        **{f"{key}-range": (min(v), max(v)) for key, v in ours.items()},
+    }
 
 
 def _hyperparameters(kernel: Any) -> dict[str, float]:
@@ -476,12 +441,3 @@ def _mean_square(Z: NDArray[Any]) -> float:
     """Return the mean squared norm of the first rows."""
     first = Z[:1000].astype(np.float64)
     return float(np.mean(np.einsum("ij,ij->i", first, first)))
-
-
-def standardised(data: LabelledFeatures) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return columns of mean 0 and variance 1, after taking signed roots."""
-    parts = [np.asarray(X, dtype=np.float32) for X in (data.X_train, data.X_test)]
-    parts = [np.sign(X) * np.sqrt(np.abs(X)) for X in parts]
-    scaler = StandardScaler().fit(parts[0])
-    train, test = (scaler.transform(X).astype(np.float32) for X in parts)
-    return train, test
