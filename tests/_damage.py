@@ -115,20 +115,19 @@ def _with_value(data, rng):
     return json.dumps(document)
 
 
-def without_checksums(content):
-    """The archive of a model as earlier versions wrote it: other checks come next."""
+def with_checksums(content):
+    """The archive of a model, with the checksums of its members: others come next."""
     buffer = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(content)) as old,
         zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
     ):
-        for info in old.infolist():
-            member = old.read(info)
-            if info.filename == "randkern.json":
-                header = json.loads(member)
-                del header["members"]
-                member = json.dumps(header)
-            new.writestr(info.filename, member)
+        for name in old.namelist():
+            if name != "randkern.json":
+                new.writestr(name, old.read(name))
+        header = json.loads(old.read("randkern.json"))
+        header["members"] = {info.filename: info.CRC for info in new.infolist()}
+        new.writestr("randkern.json", json.dumps(header))
     return buffer.getvalue()
 
 

@@ -220,6 +220,21 @@ def test_models_of_batches_say_why_they_are_not_calibrated(rng):
         regressor.predict_interval(X)
 
 
+@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
+def test_streams_leave_out_the_rows_that_arrays_do(rng, solver):
+    """Where many rows have no weight, too."""
+    X, y = data(rng, 2000, 2)
+    w = rng.uniform(1, 2, 2000) * (rng.uniform(size=2000) < 0.4)
+    model = rk.KernelRidgeClassifier(KERNEL, 0.1, 21, solver=solver, random_state=0)
+    of_arrays = clone(model).fit(X, y, sample_weight=w)
+    parts = np.arange(2000).reshape(4, 500)
+    blocks = rk.RowBlocks([(X[part], y[part], w[part]) for part in parts])
+    of_blocks = clone(model).fit(blocks)
+    for name in ("temperature_", "calibration_offset_"):
+        expected = getattr(of_arrays, name)
+        np.testing.assert_allclose(getattr(of_blocks, name), expected, rtol=1e-6)
+
+
 def test_rows_are_drawn_by_the_seed(rng, few):
     X, y = data(rng, 100, 2)
     fits = [

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import randkern as rk
-from _damage import without_checksums
+from _damage import with_checksums
 from _models import MODELS, arrays_of
 from randkern import persistence
 from randkern._files import atomic_write
@@ -480,7 +480,7 @@ def rewritten(content, change):
     ):
         for name in old.namelist():
             new.writestr(name, change(name, old.read(name)))
-    return without_checksums(buffer.getvalue())
+    return with_checksums(buffer.getvalue())
 
 
 def with_header(content, **changes):

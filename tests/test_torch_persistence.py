@@ -8,7 +8,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 import randkern as rk
-from _damage import without_checksums
+from _damage import with_checksums
 from _tensors import dispatch, host, tensor, torch
 from randkern.exceptions import ModelFileError
 
@@ -119,7 +119,7 @@ def test_only_arrays_of_numbers_become_tensors(data, tmp_path):
                 np.save(buffer, np.array(["a", "b"]))
                 content = buffer.getvalue()
             new.writestr(name, content)
-    content = without_checksums((tmp_path / "other.skops").read_bytes())
+    content = with_checksums((tmp_path / "other.skops").read_bytes())
     (tmp_path / "other.skops").write_bytes(content)
     with pytest.raises(ModelFileError, match="cannot be read"):
         rk.load(tmp_path / "other.skops", device="cpu")

@@ -108,6 +108,35 @@ def test_codes_and_keys_are_texts(tmp_path):
     assert load(tmp_path, codes).schema.kinds["a"] == "category"
 
 
+def test_codes_keep_their_zeros(tmp_path):
+    codes = [f"{1000 + 500 * (i % 20):05}" for i in range(N)]  # "01000" to "10500"
+    with pytest.warns(UserWarning, match="begins? with a zero, such as '01000'"):
+        data = load(tmp_path, codes)
+    assert data.schema.kinds["a"] == "category"
+    assert data.X_train["a"].tolist() == codes
+    data = load(tmp_path, codes, numeric=("a",))
+    assert data.X_train["a"].tolist() == list(map(int, codes))
+    path = tmp_path / "t.jsonl"
+    lines = [json.dumps({"a": code, "y": i / 7}) for i, code in enumerate(codes)]
+    path.write_text("\n".join(lines))
+    with pytest.warns(UserWarning, match="begin with a zero"):
+        data = load_dataset(path, target="y")
+    assert data.X_train["a"].tolist() == codes
+    hours = [f"{i % 24:02}" for i in range(N)]
+    with pytest.warns(UserWarning, match="'00'"):
+        assert load(tmp_path, hours).schema.kinds["a"] == "category"
+    assert load(tmp_path, ["1", "2", "03", ""]).schema.kinds["a"] == "number"
+    plain = load(tmp_path, ["0", "0.5", "10", "-3", ""])
+    assert plain.schema.kinds["a"] == "number"
+
+
+def test_numbers_with_a_unit_are_no_classes(tmp_path):
+    data = load(tmp_path, numbers(), [f"{20 + i % 6} kg" for i in range(N)])
+    assert data.task == "regression" and "of 'y' in kg" in data.description
+    data = load(tmp_path, numbers(), [f"{20 + i % 6}" for i in range(N)])
+    assert data.task == "classification"
+
+
 def test_targets_of_numbers_as_texts_are_numbers(tmp_path):
     pytest.importorskip("pyarrow")
     values = [f"{i / 7:.3f}" for i in range(N)]
@@ -164,6 +193,20 @@ def test_dates_in_mixed_spellings_and_of_a_format(tmp_path):
     odd = [day.strftime("%d_%m~%Y") for day in DAYS]
     data = load(tmp_path, odd, date_format="%d_%m~%Y")
     np.testing.assert_array_equal(data.X_train["a"], first + np.arange(N))
+
+
+def test_dates_without_signs(tmp_path):
+    dates = [f"2026{1 + i % 12:02}{1 + i % 28:02}" for i in range(N)]
+    data = load(tmp_path, dates)
+    assert data.schema.kinds["a"] == "date"
+    start = np.datetime64("2026-01-01").astype(int)
+    expected = pandas.to_datetime(dates).to_numpy().astype("M8[D]").astype(int)
+    np.testing.assert_array_equal(data.X_train["a"], expected)
+    later = data.schema.apply(pandas.DataFrame({"a": [20270101]}))
+    assert later["a"].tolist() == [start + 365]
+    assert load(tmp_path, dates, numeric=("a",)).schema.kinds["a"] == "number"
+    none = [*dates[:-1], "20260230"]
+    assert load(tmp_path, none).schema.kinds["a"] == "number"
 
 
 def test_what_is_no_date_is_missing(tmp_path):
@@ -308,6 +351,12 @@ def test_predictions_may_carry_columns_of_the_rows(sales):
         )
         if "--id" in options:
             assert found["id"].tolist() == [f"{i:03}" for i in range(80)]
+    more = pandas.read_csv(folder / "sales.csv").assign(added=1)
+    more.to_csv(folder / "more.csv", index=False)
+    result = run("predict", model, folder / "more.csv", "--out", out)
+    assert result.output.count("was not fitted to: 'added'\n") == 1
+    result = run("predict", model, folder / "more.csv", "--out", out, "--id", "added")
+    assert "not fitted to" not in result.output
     refused = run("predict", model, folder / "sales.csv", "--id", "key")
     assert refused.exit_code == 2 and "no column 'key'" in refused.output
 
@@ -374,6 +423,9 @@ def test_what_is_no_file_is_named(tmp_path):
     ):
         with pytest.raises(FileNotFoundError, match=message):
             read_table(path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is a named pipe, not a file"):
+        load_dataset(tmp_path / "pipe", target="y")
 
 
 # Scores that mislead
@@ -410,15 +462,29 @@ def test_intervals_that_miss_later_rows_are_reported():
     assert warning(0.8) is None
 
 
-def test_skewed_targets_are_advised_to_use_a_logarithm():
-    from randkern.reporting import summarise
-
+@pytest.mark.slow
+def test_the_logarithm_of_a_skewed_target_is_tried(tmp_path):
     r = np.random.default_rng(0)
-    rows = pandas.DataFrame({"a": r.normal(size=200)})
-    skewed = summarise(rows, np.exp(3 * rows["a"].to_numpy()), "regression")
-    assert any("--log-target" in warning for warning in skewed.warnings)
-    plain = summarise(rows, 5 + rows["a"].to_numpy(), "regression")
-    assert not any("--log-target" in warning for warning in plain.warnings)
+    rows = pandas.DataFrame(r.normal(size=(160, 2)), columns=["a", "b"])
+    rows["y"] = np.exp(2 * rows["a"] + 5 + 0.3 * r.normal(size=160))
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    fit = ["fit", tmp_path / "t.csv", "--target", "y", "--no-refit", "--out", tmp_path]
+    advice = "its logarithm is easier to fit"
+    assert advice in run(*fit, "--time-limit", 20).output
+    assert advice in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert advice not in run(*fit, "--log-target", "--time-limit", 20).output
+    rows["y"] = rows["a"] + r.standard_t(1.5, 160)  # skewed at most by chance
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    assert advice not in run(*fit, "--time-limit", 20).output
+
+
+def test_counts_are_not_below_zero():
+    r = np.random.default_rng(0)
+    X = r.normal(size=(120, 2))
+    model = rk.TabularRegressor(time_limit=1, random_state=0)
+    y = r.poisson(np.exp(X[:, 0]))
+    assert model.fit(X, y).predict_interval(X).min() == 0
+    assert model.fit(X, y - 0.5).predict_interval(X).min() < -0.5
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
             * (results["arguments"]["n_seeds"] > 1)
             + ["± rows: one standard error of the test rows"] * has_error
             + ["MB: peak memory"] * ("MB" in costs)
+            + ["!: see the warning"] * bool(results["warnings"])
             + ["AUC: where the test rows have all classes"]
             * (described.get("n_classes", 0) > 2)
         ),
@@ -167,6 +168,7 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     for heading in (*headings, *costs):
         table.add_column(heading, justify="right", no_wrap=True)
 
+    warned = {(note["kernel"], note["n_components"]) for note in results["warnings"]}
     cells = partial(_cells, metric=metric, others=others, costs=costs)
     for name, record in results["baselines"].items():
         table.add_row(name, *cells([record], 0))
@@ -184,7 +186,9 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
         table.add_section()
         # The exact kernel comes last, as the limit of the others.
         for size in sorted(groups[kernel], key=lambda size: size or float("inf")):
-            table.add_row(kernel, *cells(groups[kernel][size], size))
+            named, *others_of_row = cells(groups[kernel][size], size)
+            mark = "! " * ((kernel, size) in warned)
+            table.add_row(kernel, f"{mark}{named}", *others_of_row)
     return table
 
 

@@ -37,6 +37,8 @@ _MIN_ROWS = 10
 # Up to this many rows, matrices are so small that the threads of NumPy's BLAS, SciPy's
 # and OpenMP wait for each other longer than they compute.
 _SMALL_TABLE = 3000
+# Seconds for a trial of the logarithm of the target.
+_TRIAL_SECONDS = 1.5
 # Seconds for writing the files once all is known.
 _WRITING_SECONDS = 0.3
 # Free space that files need, as a multiple of the table's size in memory: exact models
@@ -50,8 +52,8 @@ def command(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A .csv, .tsv, .xlsx, .jsonl, .parquet or .arrow file, also "
-            "compressed; - for one of these from standard input.",
+            help="A .csv, .tsv, .xlsx, .jsonl or .parquet file, also compressed; "
+            "- for one of these from standard input.",
         ),
     ],
     target: Annotated[
@@ -155,7 +157,7 @@ class _Job:
 
 def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
-    from ..reporting import baselines, contents, panels
+    from ..reporting import baselines, contents, logarithm_advice, panels
     from ..reporting.baseline_models import planned_seconds
     from ..study.measure import Measurement
     from ..tabular.html_summary import fitted_rows
@@ -180,14 +182,18 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
         others = baselines(X, y, task, model.text_columns, limit)
     with phase(deadline, "scoring held-out rows"):
         evaluated = _evaluated(job, measurement, others)
+        in_time = deadline.plans(_TRIAL_SECONDS)
+        advice = logarithm_advice(evaluated) if in_time else ""
     _print_tables(console, evaluated, task, job.metric)
+    if advice:
+        warnings.warn(advice, UserWarning, stacklevel=1)
     target = arguments["target"]
     with phase(deadline, "importances and figures of the report"):
         figures = panels(evaluated, target, deadline)
     _warn_of_late(evaluated, figures, deadline.limit)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
-    page = contents(evaluated, job.summary, title, figures, command)
+    page = contents(evaluated, job.summary, title, figures, command, advice)
     results = {"command": "fit", "arguments": arguments, **evaluated.record()}
     files.write_model(model, fitted)  # which may have stored its importances
     files.write_report(page, results)

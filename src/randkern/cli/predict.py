@@ -11,8 +11,9 @@ from randkern._extras import import_extra
 from .console import output, progress_bar
 from .tables import naming, read
 
-# New categories that a warning names.
+# New categories, and unknown columns, that a warning names.
 _MAX_SHOWN = 3
+_MAX_NAMES = 10
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 # Of predictions in texts: those of float64 that do not depend on the other rows.
 _DIGITS = "%.12g"
@@ -78,6 +79,8 @@ def command(
                 f"--id: {data} has no column {missing.pop()!r}; it has "
                 f"{', '.join(map(repr, rows.columns[:20]))}"
             )
+        if not keep:
+            _warn_of_others(fitted, schema, frame.columns.difference(ids, sort=False))
         frame = _columns(fitted, frame, data)
         frame = as_fitted(fitted, frame)
         _check_numbers(schema, frame)
@@ -160,6 +163,25 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
             + padded * "; remove the spaces around names, or fit with --strip"
         )
     return frame[list(names)]
+
+
+def _warn_of_others(fitted: Any, schema: Any, names: Any) -> None:
+    """Warn of columns that the table of the fit did not have."""
+    from .._warnings import warn
+
+    known = getattr(fitted, "feature_names_in_", None)
+    if known is None:
+        return
+    read = () if schema is None else (*schema.kinds, *schema.form.drop)
+    others = [str(name) for name in names if name not in {*known, *read}]
+    if others:
+        more = len(others) - _MAX_NAMES
+        warn(
+            "ignored columns that the model was not fitted to: "
+            + ", ".join(map(repr, others[:_MAX_NAMES]))
+            + f" and {more:,} more" * (more > 0),
+            UserWarning,
+        )
 
 
 def _check_numbers(schema: Any, frame: Any) -> None:

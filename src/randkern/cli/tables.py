@@ -56,6 +56,8 @@ def described(table: Any, task: str | None) -> str:
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
         return f"{table.description}, because it holds {kind}"
+    if any(name not in table.feature_names for name in table.schema.units):
+        return f"{table.description}, because its numbers have a unit"
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""
@@ -77,8 +79,9 @@ def read(data: str, schema: Any = None, texts: Iterable[str] = ()) -> tuple[Any,
         if schema is None:
             frame = read_table(path, texts=[*texts])
             return frame, frame
-        # What the fit dropped may be missing.
-        form = replace(schema.form, drop=())
+        # What the fit dropped may be missing; numbers may have leading zeros.
+        numeric = tuple(name for name in schema.kinds if name not in schema.texts)
+        form = replace(schema.form, drop=(), numeric=numeric, categorical=(), text=())
         frame = read_table(path, form, texts=[*schema.texts, *texts])
         return frame, schema.apply(frame)
 

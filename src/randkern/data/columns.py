@@ -35,36 +35,12 @@ Kind: TypeAlias = Literal["number", "boolean", "category", "date", "text"]
 
 # Texts that stand for missing numbers, in addition to those of pandas (an empty
 # field, NA, NaN, None, null, n/a, ...), in lower case.
-_PLACEHOLDERS = frozenset(
-    {
-        "?",
-        "-",
-        "--",
-        "---",
-        ".",
-        "..",
-        "...",
-        "*",
-        "n.a.",
-        "n.a",
-        "na",
-        "nil",
-        "none",
-        "missing",
-        "unknown",
-        "unk",
-        "not available",
-        "not applicable",
-        "#value!",
-        "#ref!",
-        "#div/0!",
-        "#num!",
-        "#name?",
-        "—",
-        "–",  # noqa: RUF001
-        "0000-00-00",
-    }
-)
+_PLACEHOLDERS = {
+    *"? - -- --- . .. ... * — – n.a. n.a na nil none missing unknown unk".split(),  # noqa: RUF001
+    *"#value! #ref! #div/0! #num! #name? 0000-00-00".split(),
+    "not available",
+    "not applicable",
+}
 # Other formats: of numbers whose thousands are separated (which a decimal comma may
 # resemble), and of numbers with a decimal comma; and what to say.
 _FORMATS = (
@@ -91,6 +67,10 @@ _FORMATS = (
 _UNIT = re.compile(r"^[$€£¥] ?|^[A-Z]{3} (?=\d)| ?[%$€£¥]$|(?<=\d) ?[^\W\d_]+$")
 # Texts that are codes, not numbers that could not be read: V57, but not <0.5.
 _CODE = re.compile(r"[^\W\d_]+[-. ]?\d")
+# Codes are written in these alone.
+_DIGITS = re.compile(r"\d+", re.ASCII)
+# Dates without signs, as numbers: 20261122.
+_FIRST_DATE, _LAST_DATE = 1900_01_01, 2099_12_31
 # A text column with more distinct values, most of them in a single row, is free text,
 # not categories.
 _MAX_CATEGORIES = 200
@@ -150,10 +130,16 @@ def with_known_types(X: Any) -> Any:
         }
         return X.cast(casts) if casts else X
     typed = X.copy(deep=False)
-    for name in X.columns:
+    for name in X.columns[[_may_be_typed(str(dtype)) for dtype in X.dtypes]]:
         if X[name].dtype != (column := _typed(X[name])).dtype:
             typed[name] = column
     return typed
+
+
+def _may_be_typed(dtype: str) -> bool:
+    """Return whether the values of a column may have another dtype than it has."""
+    kinds = ("object", "str", "period", "timestamp", "date", "time")
+    return dtype.startswith(kinds)
 
 
 def _typed(column: Any) -> Any:
@@ -224,7 +210,8 @@ def read_column(name: str, column: pd.Series, form: TableFormat) -> Reading | No
         return Reading(as_texts(column).astype("category"), "category")
     reading = read_dtype(column)
     if reading is not None and (reading.kind != "category" or name not in form.numeric):
-        return reading
+        days = None if name in form.numeric else days_of_numbers(column)
+        return reading if days is None else Reading(days, "date")
     categories = categories_of(column)
     if categories is None:
         return None
@@ -234,7 +221,15 @@ def read_column(name: str, column: pd.Series, form: TableFormat) -> Reading | No
         return reading
     texts = as_texts(column)
     check_format(name, column)
-    _warn_of_few_texts(name, texts.dropna())
+    if codes := codes_in(texts):
+        warn(
+            f"column {name!r} holds numbers that begin with a zero, such as "
+            f"{codes[0]!r}, and is read as categories; --numeric {shlex.quote(name)} "
+            "reads it as numbers",
+            UserWarning,
+        )
+    else:
+        _warn_of_few_texts(name, texts.dropna())
     if is_free_text(objects_of(column)):
         return Reading(texts, "text")
     return Reading(categories, "category")
@@ -264,6 +259,43 @@ def read_dtype(column: pd.Series) -> Reading | None:
     if types.is_float_dtype(dtype) or column.isna().any():
         return Reading(column.astype(np.float64), "number")
     return Reading(column.astype(integer_dtype(column)), "number")
+
+
+def days_of_numbers(column: pd.Series, *, few: bool = False) -> pd.Series | None:
+    """Return whole numbers such as 20261122 as days since 1970, None if any is no date.
+
+    A number of this size is a date by chance in 4 % of cases: a `few` are not enough,
+    unless the column is known to hold dates.
+    """
+    import pandas as pd
+
+    known = column.dropna()
+    if is_time(column) or not (is_numeric(known) and len(known)):
+        return None
+    if not few and known.nunique() <= _FEW_CATEGORIES:
+        return None
+    if not known.between(_FIRST_DATE, _LAST_DATE).all() or (known % 1 != 0).any():
+        return None
+    texts = known.astype(np.int64).astype(str)
+    times = pd.to_datetime(texts, format="%Y%m%d", errors="coerce")
+    if times.isna().any():
+        return None
+    days = pd.Series(days_of(times), index=known.index)
+    return days.reindex(column.index)
+
+
+def codes_in(texts: pd.Series) -> list[str]:
+    """Return the different texts that begin with a zero, if digits of texts are codes.
+
+    They are, like postcodes, if all have the same length or all begin with a zero.
+    """
+    distinct = texts.dropna().drop_duplicates()
+    digits = [text for text in map(str.strip, distinct) if _DIGITS.fullmatch(text)]
+    padded = [text for text in digits if text[0] == "0" and len(text) > 1]
+    if 2 * len(digits) <= len(distinct):
+        return []
+    alike = len({*map(len, digits)}) == 1 or len(padded) == len(digits)
+    return padded if alike else []
 
 
 def integer_dtype(values: Any) -> type[np.integer]:
@@ -298,6 +330,8 @@ def read_texts(
     texts = as_texts(column)
     asked = name in form.numeric
     n_present = int(texts.notna().sum())
+    if not (asked or all_of_them) and codes_in(texts):
+        return Reading(column, "category")
     booleans = None if asked else truths(texts)
     if booleans is not None:
         known = bool(booleans.notna().all())
@@ -429,6 +463,11 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
     if n <= _FEW_CATEGORIES:
         return 0
     many = n > max(_MAX_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
+    if many and all(isinstance(value, str) for value in values if value is not None):
+        import pandas as pd
+
+        if codes_in(pd.Series(values)):
+            return n
     rows = rows_of_text(values)
     if many and not len(rows):
         raise ValueError(

@@ -24,7 +24,7 @@ _FAR = 8.0
 class TargetStatistics:
     """Statistics of k targets and of weights, from one pass over the rows."""
 
-    n_rows: int
+    n_used: int  # rows of positive weight
     weight_sum: float
     largest_weight: float  # 1 for rows without weights
     largest_target: np.ndarray  # the largest |y| over rows of positive weight
@@ -41,10 +41,13 @@ class TargetStatistics:
         total = cls(0, 0.0, 0.0, zeros, zeros, zeros)
         for Y, weight in blocks:
             ops = ops_of(Y)
+            n_used = len(Y)
             if weight is None:
                 weight = ops.float64_ones(len(Y), Y)
             else:
-                Y = Y * ops.as_float64(weight > 0)[:, None]
+                used = ops.as_float64(weight > 0)
+                n_used = int(used.sum())
+                Y = Y * used[:, None]
             weight_sum = float(weight.sum())
             mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
             with np.errstate(over="ignore"):  # see check_sizes
@@ -52,7 +55,7 @@ class TargetStatistics:
             # A few numbers per target: all further computations are on the host.
             numbers = map(ops.to_host, (ops.column_max_abs(Y), mean, squares))
             largest = ops.largest_or_zero(weight)
-            total += cls(len(Y), weight_sum, largest, *numbers)
+            total += cls(n_used, weight_sum, largest, *numbers)
         return total
 
     def __add__(self, other: TargetStatistics) -> TargetStatistics:
@@ -64,7 +67,7 @@ class TargetStatistics:
         with np.errstate(over="ignore", invalid="ignore"):  # see check_sizes
             squares = squares + self.weight_sum * share * apart**2
         return TargetStatistics(
-            self.n_rows + other.n_rows,
+            self.n_used + other.n_used,
             total,
             max(self.largest_weight, other.largest_weight),
             np.maximum(self.largest_target, other.largest_target),

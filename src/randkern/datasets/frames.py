@@ -74,13 +74,13 @@ def dataset_from_frame(
     if len(columns) == 1:
         raise DataFileError(
             f"{source}: {target!r} is the only column, so there are no features; check "
-            f"the separator"
+            "the separator (--sep)"
         )
     typed = with_known_types(frame)
     column = typed[target]
     _warn_of_spaces(columns)
     y, known, unit = _target_values(column, source, form, task)
-    inferred = cast(Task, task or infer_task(y))
+    inferred = cast(Task, task or ("regression" if unit else infer_task(y)))
     y = _checked_for_task(y, inferred, column, source, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     _warn_of_totals(frame, X, source)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from randkern._files import special_kind
 from randkern.data.table_format import TableFormat
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
@@ -153,6 +154,8 @@ def load_dataset(
             form=form,
         )
     if not is_name:
+        if (kind := special_kind(text)) is not None:
+            raise ValueError(f"{text} is {kind}, not a file; check the path")
         close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(

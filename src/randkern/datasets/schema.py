@@ -11,6 +11,7 @@ from randkern.data.columns import (
     Kind,
     Reading,
     as_texts,
+    days_of_numbers,
     is_placeholder,
     read_dtype,
     shown_texts,
@@ -114,6 +115,8 @@ class TableSchema:
 
     def _days(self, name: str, column: "pd.Series") -> Any:
         if column.notna().any() and is_numeric(column):
+            if (known := days_of_numbers(column, few=True)) is not None:
+                return known
             raise DataFileError(
                 f"column {name!r} had dates when the model was fitted, but has numbers "
                 "now; write dates as 2026-11-22"

@@ -1,4 +1,4 @@
-"""Reads tables from text, JSON, Parquet and Arrow files."""
+"""Reads tables from text, spreadsheets, JSON lines and Parquet files."""
 
 import codecs
 import csv
@@ -8,13 +8,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
 from randkern._tables import is_time
 from randkern._warnings import warn
-from randkern.data.columns import as_texts
+from randkern.data.columns import as_texts, codes_in
 from randkern.data.table_format import TableFormat
 from randkern.datasets.files import guess_content, open_data
 from randkern.exceptions import DataFileError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
-_ARROW = (".arrow", ".arrows", ".feather")
 # The names of columns are looked for in so many rows below a title.
 _TITLE_ROWS = 5
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
@@ -32,15 +32,15 @@ _SHEETS = (".xlsx", ".xlsm")
 TABLE_SUFFIXES = (
     tuple(
         kind + packed
-        for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
+        for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet")
         for packed in _PACKED
     )
     + _SHEETS
 )
 #: What files are tables, for messages.
 ENDINGS = (
-    f"{', '.join((*_SEPARATORS, *_JSON_LINES, '.parquet', *_ARROW[:-1]))} or "
-    f"{_ARROW[-1]}, also compressed ({', '.join(_PACKED[1:])}), or {_SHEETS[0]}"
+    f"{', '.join((*_SEPARATORS, *_JSON_LINES))} or .parquet, also compressed "
+    f"({', '.join(_PACKED[1:])}), or {_SHEETS[0]}"
 )
 # Signs that may separate fields, and how many bytes tell which does.
 _SIGNS = (",", ";", "\t", "|")
@@ -53,14 +53,10 @@ _ADVICE = {
     ".json": "; one object per line is .jsonl (pandas: orient='records', lines=True)",
     ".txt": "; name it .csv or .tsv, after what is between its fields",
 }
-_ARROW_STREAM = b"\xff\xff\xff\xff"
 # First bytes of files that are not text.
 _STARTS = {
     b"PAR1": ".parquet",
-    b"ARROW1": ".arrow",
-    b"FEA1": ".arrow",
     b"PK\x03\x04": ".xlsx",
-    _ARROW_STREAM: ".arrow",
 }
 
 
@@ -77,8 +73,7 @@ def read_table(
     path : str or Path
         ``.csv`` and ``.tsv`` (text with the column names in the first row), ``.xlsx``
         (the first sheet), ``.jsonl`` and ``.ndjson`` (one JSON object per line),
-        ``.parquet``; ``.arrow``, ``.arrows`` and ``.feather`` (Arrow files and
-        streams). Each may be compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``;
+        ``.parquet``. Each may be compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``;
         recognised by content).
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
@@ -99,7 +94,7 @@ def read_table(
     DataFileError
         If the file is empty, ragged or damaged, or column names repeat.
     ImportError
-        If pandas, or for Parquet and Arrow pyarrow, is not installed.
+        If pandas, or for Parquet pyarrow, is not installed.
 
     Examples
     --------
@@ -123,7 +118,7 @@ def read_table(
     elif kind in _SHEETS:
         frame = _parsed(_read_sheet(path, form), form, texts)
     else:
-        frame = _read_binary(path, arrow=kind in _ARROW)
+        frame = _read_parquet(path)
     if form.strip:
         frame = _parsed(_stripped(path, frame), form, texts)
     columns = [str(name) for name in frame.columns]
@@ -166,24 +161,30 @@ def _read_text(
         separator = form.sep or _separator(sample, encoding, usual, form)
         with open_data(path) as stream:
             _check_rows(path, stream, separator, encoding, form)
+        # Texts that are yet to be stripped are read as they are.
+        types: Any = str if form.strip else dict.fromkeys(texts, str)
+        read = partial(
+            pandas.read_csv,
+            sep=separator,
+            header=form.header,
+            skiprows=form.skiprows,
+            # Without it, pandas takes the first column for row names if rows end in a
+            # separator.
+            index_col=False,
+            low_memory=False,
+            encoding=encoding,
+            decimal=form.decimal,
+            thousands=form.thousands,
+            na_values=list(form.na_values),
+        )
         with open_data(path) as stream:
-            # Texts that are yet to be stripped are read as they are.
-            types: Any = str if form.strip else dict.fromkeys(texts, str)
-            # Without index_col=False, pandas takes the first column for row names
-            # if rows end in a separator.
-            frame = pandas.read_csv(
-                stream,
-                sep=separator,
-                header=form.header,
-                skiprows=form.skiprows,
-                index_col=False,
-                low_memory=False,
-                encoding=encoding,
-                dtype=types,
-                decimal=form.decimal,
-                thousands=form.thousands,
-                na_values=list(form.na_values),
-            )
+            frame = read(stream, dtype=types)
+        whole = [name for name in frame.columns if _may_be_codes(frame[name], form)]
+        if whole:  # 01000 is no number
+            with open_data(path) as stream:
+                written = read(stream, dtype=str, usecols=whole)
+            codes = [name for name in whole if codes_in(written[name])]
+            frame[codes] = written[codes]
     except LookupError as error:  # of an encoding
         raise ValueError(f"{error}; expected one such as utf-8 or cp1252") from error
     except UnicodeError as error:
@@ -197,6 +198,13 @@ def _read_text(
     except (csv.Error, pandas.errors.ParserError, pandas.errors.EmptyDataError) as err:
         raise DataFileError(f"{path}: cannot be read as a table: {err}") from err
     return frame.rename(columns=str)
+
+
+def _may_be_codes(column: "pd.Series", form: TableFormat) -> bool:
+    """Return whether a column was read as whole numbers, and may have been codes."""
+    if column.dtype.kind not in "iuf" or str(column.name) in form.numeric:
+        return False
+    return bool((column.dropna() % 1 == 0).all())
 
 
 def _separator(sample: bytes, encoding: str, usual: str, form: TableFormat) -> str:
@@ -359,13 +367,14 @@ def _parsed(
         column = frame[name]
         if column.dtype == "category" or is_time(column) or not has_texts(column):
             continue
-        if name in texts:
+        is_text = name in texts or bool(codes_in(as_texts(column)))
+        if is_text:
             column = as_texts(column)
         written = io.StringIO(column.to_csv(index=False, header=["0"]))
         frame[name] = pandas.read_csv(
             written,
             low_memory=False,
-            dtype=str if name in texts else None,
+            dtype=str if is_text else None,
             decimal=form.decimal,
             thousands=form.thousands,
             na_values=list(form.na_values),
@@ -399,36 +408,24 @@ def guess_suffix(path: Path) -> str:
     return ".tsv" if b"\t" in line and b"," not in line else ".csv"
 
 
-def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
-    """Read a Parquet or Arrow file."""
-    kind = "Arrow" if arrow else "Parquet"
-    import_extra("pandas", f"Reading a {kind} file", "data")
-    pyarrow = import_extra("pyarrow", f"Reading a {kind} file", "data")
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import_extra("pandas", "Reading a Parquet file", "data")
+    pyarrow = import_extra("pyarrow", "Reading a Parquet file", "data")
+    parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
     source: Path | io.BytesIO = path
     with open_data(path) as stream, path.open("rb") as raw:
         head = stream.read(32)
         if raw.read(32) != head:  # the file is compressed
             source = io.BytesIO(head + stream.read())
     try:
-        if not arrow:
-            parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
-            table = parquet.ParquetFile(source).read()
-        elif head.startswith(_ARROW_STREAM):
-            with pyarrow.input_stream(source, compression=None) as stream:
-                table = pyarrow.ipc.open_stream(stream).read_all()
-        else:
-            feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
-            table = feather.read_table(source)
-        _check_unique(path, table.column_names, "rename them before writing the file")
-        frame = table.to_pandas()
-    except DataFileError:
-        raise
+        table = parquet.ParquetFile(source).read()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        expected = b"ARROW1" if arrow else b"PAR1"
-        seen = "" if head.startswith(expected) else guess_content(head)
+        seen = "" if head.startswith(b"PAR1") else guess_content(head)
         raise DataFileError(
-            f"{path}: not a readable {kind} file{seen}: {error}; copy or download it "
-            f"again"
+            f"{path}: not a readable Parquet file{seen}: {error}; copy or download it "
+            "again"
         ) from error
+    _check_unique(path, table.column_names, "rename them before writing the file")
+    frame = table.to_pandas()
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)

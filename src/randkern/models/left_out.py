@@ -82,17 +82,13 @@ def sample_left_out(
     The weights returned, (m,), are those of the rows; for labelled rows they add up to
     the share of each class in all rows.
     """
-    # A number of rows, or the numbers of those with a weight: of a stream, the former
-    # takes no memory.
-    usable: Any = rows.n_rows
-    n_usable = rows.n_rows
-    if rows.in_memory and rows.as_arrays().weight is not None:
-        ops = ops_of(rows.like)
-        usable = ops.to_host(ops.flatnonzero(rows.as_arrays().weight))
-        n_usable = len(usable)
-    n = max(_MIN_LEFT_OUT, int(n_usable * _SHARE))
-    n = min(n, n_usable, MAX_LEFT_OUT)
-    numbers = np.sort(generator.choice(usable, n, replace=False))
+    n_used = rows.survey().n_used
+    n = max(_MIN_LEFT_OUT, int(n_used * _SHARE))
+    n = min(n, n_used, MAX_LEFT_OUT)
+    # Which rows have no weight is not known before they are read: drawn are as many as
+    # have n with one, within reason.
+    n = min(-(-n * rows.n_rows // max(n_used, 1)), rows.n_rows, 4 * MAX_LEFT_OUT)
+    numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     sample = rows.take(numbers)
     own = np.ones(n)
     if sample.weight is not None:

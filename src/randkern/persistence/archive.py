@@ -75,7 +75,7 @@ def checked_version(
 ) -> str:
     """Return the version that wrote a file, and refuse another format.
 
-    Warns if the version is newer than this one, or wrote no checksums.
+    Warns if the version is newer than this one.
     """
     from packaging.version import InvalidVersion, Version
 
@@ -88,8 +88,7 @@ def checked_version(
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_MEMBER))
         members = _checksums(archive)
-    # Earlier versions wrote no checksums.
-    if header.get("members", members) != members:
+    if header.get("members") != members:
         raise ValueError("its members are not those that were saved together")
     form = int(header["format"])
     writer = str(header["randkern"])
@@ -110,12 +109,6 @@ def checked_version(
         warn(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}, and may be read incorrectly; upgrade randkern.",
-            ModelVersionWarning,
-        )
-    if "members" not in header:
-        warn(
-            f"{path} was written by an early version of randkern, without checksums, "
-            "so damage cannot be detected. Save the model again.",
             ModelVersionWarning,
         )
     return writer

@@ -192,7 +192,7 @@ def load(
     Warns
     -----
     randkern.exceptions.ModelVersionWarning
-        If a newer version of randkern wrote the file, or one that wrote no checksums.
+        If a newer version of randkern wrote the file.
 
     Examples
     --------

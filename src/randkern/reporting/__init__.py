@@ -11,6 +11,7 @@ _MODULES = {
     "baselines": ".baseline_models",
     "contents": ".page",
     "evaluate": ".scores",
+    "logarithm_advice": ".learning_curve",
     "panels": ".page",
     "render": ".page",
     "report": ".public",

@@ -1,6 +1,7 @@
 """The names of the package, for type checkers: they load on first use."""
 
 from randkern.reporting.baseline_models import baselines
+from randkern.reporting.learning_curve import logarithm_advice
 from randkern.reporting.page import Panel, contents, panels, render
 from randkern.reporting.public import report
 from randkern.reporting.scores import EvaluatedModel, evaluate
@@ -12,6 +13,7 @@ __all__ = [
     "baselines",
     "contents",
     "evaluate",
+    "logarithm_advice",
     "panels",
     "render",
     "report",

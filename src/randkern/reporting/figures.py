@@ -57,6 +57,8 @@ POINTS_OF_EFFECTS = _MAX_EFFECTS * _GRID
 # Of a column of categories, the most frequent, by names of so many letters.
 _MAX_CATEGORIES = 8
 _MAX_LETTERS = 16
+# Names of so many letters fit side by side below an axis, and three into a legend.
+_FEW_LETTERS = 10
 _LINE = {"color": INK, "linewidth": 0.8, "linestyle": "-"}
 _POINTS = {"color": ACCENT, "s": 4, "alpha": 1, "linewidths": 0}
 
@@ -252,11 +254,13 @@ def confusion(figure: Figure, evaluated: EvaluatedModel, target: str) -> str:
     figure.set_figheight(1.6 + (0.6 if n <= 4 else 0.36) * n)
     # Transparent, so that texts are legible in the page's colours, light or dark.
     colours = LinearSegmentedColormap.from_list("", [(ACCENT, 0.0), (ACCENT, 0.5)])
-    display = ConfusionMatrixDisplay(shares, display_labels=[*map(plain, labels)])
+    names = [_shortened(str(label)) for label in labels]
+    is_level = n <= 4 and max(map(len, names)) <= _FEW_LETTERS
+    display = ConfusionMatrixDisplay(shares, display_labels=names)
     display.plot(
         cmap=colours,
         values_format=".0%",
-        xticks_rotation=45 if n > 4 else 0,
+        xticks_rotation=0 if is_level else 45,
         ax=figure.subplots(),
         colorbar=False,
         im_kw={"aspect": "auto", "vmin": 0, "vmax": 1},
@@ -267,6 +271,8 @@ def confusion(figure: Figure, evaluated: EvaluatedModel, target: str) -> str:
         text.set_text(f"{count:,}{share}")
     display.ax_.set(xlabel="predicted", ylabel="true")
     worst = np.argmin(shares.diagonal())
+    if shares[worst, worst] == 1:
+        return "Numbers of rows, all of which are classified correctly."
     return (
         f"Numbers of rows. Class {labels[worst]} is recognised least often: "
         f"{shares[worst, worst]:.0%} of its {n_true[worst]:,} rows."
@@ -311,7 +317,7 @@ def effects(figure: Figure, evaluated: EvaluatedModel, target: str) -> str | Non
     kinds = {name: float if is_numeric(X[name]) else object for name in X.columns}
     labels = [""]
     if is_classifier(model):
-        labels = [plain(label) for label in model.classes_]
+        labels = [_shortened(str(label)) for label in model.classes_]
     # One curve suffices for two classes.
     shown = labels[-1:] if len(labels) < 3 else labels[:_MAX_CLASSES]
     categories = [j for j in order if kinds[X.columns[j]] is object]
@@ -351,7 +357,8 @@ def effects(figure: Figure, evaluated: EvaluatedModel, target: str) -> str | Non
     if len(shown) > 1:
         label = "mean probability"
         lines = [Line2D([], [], color=colour) for colour in _COLOURS[: len(shown)]]
-        figure.legend(lines, shown, loc="outside upper center", ncols=3)
+        ncols = 3 if max(map(len, shown)) <= _FEW_LETTERS else 2
+        figure.legend(lines, shown, loc="outside upper center", ncols=ncols)
     figure.supylabel(label, fontsize="medium")
     which = "the column that matters"
     if len(order) > 1:
@@ -373,6 +380,8 @@ def _grid(values: Any) -> np.ndarray:
 
 
 def _shortened(text: str) -> str:
-    """Return the first letters of a text, with an ellipsis if there are more."""
-    shown = text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 1]}…"
-    return plain(shown)
+    """Return the first and the last letters of a long text: others may begin alike."""
+    if len(text) > _MAX_LETTERS:
+        half = _MAX_LETTERS // 2
+        text = f"{text[:half]}…{text[1 - half :]}"
+    return plain(text)

@@ -1,4 +1,4 @@
-"""What more rows would bring: scores by the number of training rows."""
+"""What more rows, or the logarithm of the target, would bring: further fits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.compose import TransformedTargetRegressor
 
+from randkern._warnings import ignoring
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.plots.drawing import ACCENT, PALE
 from randkern.reporting.scores import (
     SCORES,
     EvaluatedModel,
     class_scores,
+    mean_error,
+    measured_text,
     number_scores,
 )
 from randkern.tabular.target_transforms import TRANSFORMS
@@ -32,6 +35,11 @@ _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
 # A change of the error by less than this share is little.
 _LITTLE = 0.05
+# A target whose maximum is so many times its median is skewed; rows for the trial of
+# its logarithm, and its time limit.
+_SKEWED = 10.0
+_TRIAL_ROWS = 300
+_TRIAL_SECONDS = 1.0
 
 
 def learning_curve(figure: Figure, evaluated: EvaluatedModel, target: str) -> Any:
@@ -146,3 +154,34 @@ def scores_by_rows(
         else:
             out[size] = number_scores(predicted, y_test)
     return out
+
+
+def logarithm_advice(evaluated: EvaluatedModel) -> str:
+    """Say that the logarithm of a skewed target errs less, if it does on held-out rows.
+
+    Both are fitted to some rows, as the kernels of one do not suit the other.
+    """
+    model, (X, y), (X_test, y_test) = evaluated.model, evaluated.train, evaluated.test
+    if is_classifier(model) or model.target_transform is not None:
+        return ""
+    if y.min() < 0 or y.max() <= _SKEWED * np.median(y):
+        return ""
+    few = np.random.default_rng(0).permutation(len(y))[:_TRIAL_ROWS]
+    predicted = []
+    for transform in (None, "log" if y.min() > 0 else "log1p"):
+        trial = type(model)(_TRIAL_SECONDS, random_state=0, target_transform=transform)
+        trial.set_params(text_columns=model.text_columns)
+        with ignoring(UserWarning):
+            predicted.append(trial.fit(X.iloc[few], y[few]).predict(X_test))
+    before, after = (abs(values - y_test) for values in predicted)
+    # A few large targets decide on squares, and hardly less on absolute errors, alone.
+    share = np.mean(after < before)
+    if not (after.mean() < before.mean() and share > 0.5 + 0.5 * len(y_test) ** -0.5):
+        return ""
+    error = mean_error(after)
+    return (
+        "the target is skewed, and its logarithm is easier to fit: mean absolute error "
+        f"{measured_text(after.mean(), error)}, against "
+        f"{measured_text(before.mean(), error)} (fitted to {len(few):,} rows): try "
+        "--log-target."
+    )

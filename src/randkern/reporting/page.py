@@ -22,7 +22,7 @@ from randkern.reporting.baseline_models import not_fitted
 from randkern.reporting.deadline import Deadline
 from randkern.reporting.learning_curve import MAX_LOGISTIC_ROWS, learning_curve
 from randkern.reporting.scores import SCORES, EvaluatedModel, measured_text
-from randkern.reporting.summary import Summary
+from randkern.reporting.summary import MAX_COLUMNS, Summary
 from randkern.tabular.code import shortened
 
 # Seconds of a figure of known numbers, of all fits of a learning curve, and of
@@ -34,7 +34,6 @@ _IMPORTANCES_SHARE = 0.04
 _MANY_COLUMNS = 100
 _PREDICTION_SECONDS = 0.01
 _MAX_TRIALS = 12
-_MAX_COLUMNS = 30
 
 
 #: Draws a figure of a model and the target of a name; returns the caption.
@@ -144,11 +143,12 @@ def contents(
     title: str,
     shown: Sequence[Panel],
     command: str = "",
+    advice: str = "",
 ) -> dict[str, Any]:
     """Return what the page shows of a model; `summary` describes its table.
 
     Another fit of the model does not change it. `command` is the line that has fitted
-    the model.
+    the model, `advice` a sentence below the verdict.
     """
     model = evaluated.model
     trials = model.leaderboard_.sort_values("error", kind="stable")
@@ -160,12 +160,13 @@ def contents(
         "seed": model.random_state,
         "not_fitted": not_fitted(evaluated),
         "summary": summary,
-        "most_columns": _MAX_COLUMNS,
+        "most_columns": MAX_COLUMNS,
         "n_test": len(evaluated.test[1]),
         "scores": score_rows(evaluated),
         "held_out": evaluated.held_out,
         "verdict": evaluated.verdict,
         "is_useless": evaluated.is_useless,
+        "advice": advice,
         "cut": model.fit_report_["cut"],
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in shown if not panel.is_late],

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
-# A positive target whose maximum is so many times its median is skewed.
-_SKEWED = 20.0
+#: Columns whose values are described; a page shows no more.
+MAX_COLUMNS = 30
+# Columns that differ in so many first rows are no copies.
+_FIRST_ROWS = 8
 # Bars of histograms, and rows that they count.
 _BARS = 20
 _HISTOGRAM_ROWS = 5000
@@ -33,14 +35,15 @@ class Column:
 
     `values` tells the minimum, mean and maximum, or the most frequent categories, and
     `placeholders` the texts that were read as missing. `bars` are the heights of a
-    histogram, of which the largest is 1; texts have none.
+    histogram, of which the largest is 1; texts have none. Of many columns, only the
+    first ones have these three.
     """
 
     name: str
     kind: str
     n_missing: int
     n_distinct: int
-    values: str
+    values: str = ""
     placeholders: str = ""
     bars: tuple[float, ...] = ()
 
@@ -70,7 +73,10 @@ def summarise(
     this needs no warning.
     """
     schema = schema or TableSchema({})
-    columns = [_column(str(name), X[name], schema) for name in X.columns]
+    columns = [
+        _column(str(name), X[name], schema, is_described=at < MAX_COLUMNS)
+        for at, name in enumerate(X.columns)
+    ]
     suspicions = suspected_leakage(X, y, task, dates=schema.dates)
     suspicions = [item for item in suspicions if item.kind != dependence]
     leaks = [suspicion.message for suspicion in suspicions]
@@ -84,7 +90,9 @@ def summarise(
     return Summary(len(X), columns, [*leaks, *others], leaks)
 
 
-def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
+def _column(
+    name: str, values: pd.Series, schema: TableSchema, *, is_described: bool
+) -> Column:
     kind = "category"
     n_missing = int(values.isna().sum())
     n_distinct = int(values.nunique())
@@ -92,8 +100,11 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
         kind = "boolean" if values.dtype == bool else "number"
         kind = str(schema.kinds.get(name, kind))
     if schema.kinds.get(name) == "text":
-        words = values.dropna().astype(str).str.split().str.len()
         kind = "text"
+    if not is_described:
+        return Column(name, kind, n_missing, n_distinct)
+    if kind == "text":
+        words = values.dropna().astype(str).str.split().str.len()
         shown = f"{words.mean():.0f} words on average"
         return Column(name, kind, n_missing, n_distinct, shown)
     if kind == "date" and n_distinct:
@@ -154,7 +165,8 @@ def _copies(X: pd.DataFrame, columns: list[Column]) -> Iterator[str]:
     for column in columns:
         if column.n_distinct < 2:
             continue
-        same = (column.kind, column.n_missing, column.n_distinct, column.values)
+        first = repr(X[column.name].iloc[:_FIRST_ROWS].tolist())
+        same = (column.kind, column.n_missing, column.n_distinct, first)
         originals = alike.setdefault(same, [])
         for name in originals:
             if X[name].equals(X[column.name]):
@@ -180,7 +192,9 @@ def _warnings(
     y = np.asarray(y)
     yield from _copies(X, columns)
     numbers = [column.name for column in columns if column.kind == "number" and n > 2]
-    numbered = {name for name in numbers if X[name].diff()[1:].eq(1).all()}
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.diff(X[numbers].to_numpy(dtype=float, na_value=np.nan), axis=0)
+    numbered = {*np.array(numbers, dtype=object)[(steps == 1).all(axis=0)]}
     for column in columns:
         if column.n_missing == n:
             yield f"{column.name!r} holds no value and is ignored."
@@ -208,13 +222,6 @@ def _warnings(
             f"{n_repeated:,} rows repeat others: where they are both in training and "
             "in test rows, errors look smaller than they are."
         )
-    if task == "regression" and n > _RARE_CLASS and y.min() > 0:
-        ratio = float(y.max()) / float(np.median(y))
-        if ratio > _SKEWED:
-            yield (
-                f"The largest target is {ratio:,.0f} times the median: --log-target "
-                "fits its logarithm, in which relative errors count."
-            )
     if task == "classification":
         labels, counts = np.unique(y, return_counts=True)
         rare = [str(label) for label in labels[counts < _RARE_CLASS]]

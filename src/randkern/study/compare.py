@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from randkern._validation import check_choice, check_count, check_positive
@@ -96,6 +97,7 @@ def compare(
     fits.begin("baselines")
     baselines = fits.baselines({"n_components": None})
     chosen = _measure_all(fits, choices, draws, alpha, deadline)
+    _note_divergence(fits, next(iter(baselines.values()), None))
     fits.begin("done")
     arguments = {
         "kernels": [choice.label for choice in choices],
@@ -156,6 +158,28 @@ def _measure_all(
         )
     )
     return chosen
+
+
+def _note_divergence(fits: Fits, constant: Mapping[str, Any] | None) -> None:
+    """Note features that err more than a constant where their exact kernel does not."""
+    by_setting: dict[tuple[str, int | None], list[float]] = {}
+    for record in fits.records:
+        setting = record["kernel"], record["n_components"]
+        by_setting.setdefault(setting, []).append(record["test_error"])
+    for (kernel, size), values in by_setting.items():
+        exact = by_setting.get((kernel.partition(",")[0], None))
+        if size is None or exact is None or constant is None:
+            continue
+        error = fmean(values)
+        if exact[0] < constant["test_error"] < error:
+            message = (
+                f"these features err more than a constant ({error:.3g}, against "
+                f"{constant['test_error']:.3g}; the exact kernel {exact[0]:.3g}): the "
+                "penalty of the exact kernel is too small for so few features; pass "
+                "a larger --alpha, or more features"
+            )
+            note = {"kernel": kernel, "n_components": size, "message": message}
+            fits.warnings.append(note)
 
 
 def _operations(n: int, size: int | None) -> float:

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 import randkern
 from randkern._memory import resolve_memory_limit
 from randkern.exceptions import FeatureErrorWarning, MemoryLimitError
-from randkern.reporting.scores import evaluate, rmse_error
+from randkern.reporting.scores import evaluate, number_scores, rmse_error
 from randkern.study.kernel_choices import capped, parse_kernel
 from randkern.study.measure import Measurement
 from randkern.study.metrics import metric_of, value_of
@@ -147,26 +147,26 @@ class Fits:
 
     def scores(self, model: Any, predicted: NDArray[Any]) -> dict[str, Any]:
         """Return the test scores of a fitted model by their names in records."""
-        y, task = self.data.y_test, self.data.task
-        if task == "regression":
-            residuals = np.asarray(predicted).reshape(y.shape) - y
-            squares = (residuals**2).reshape(len(y), -1).mean(axis=1)
-            error = rmse_error(squares) / _spread(y)
-            values: dict[str, float] = {
-                "rmse": float(np.sqrt(squares.mean())),
-                "mae": float(np.abs(residuals).mean()),
-                "r2": 1 - float(squares.mean()) / _spread(y) ** 2,
-            }
+        y = self.data.y_test
+        if self.data.task == "regression":
+            spread = float(y.std()) or 1.0
+            values = number_scores(predicted, y)
+            values["error"] = values["rmse"] / spread
+            error = rmse_error((predicted - y) ** 2) / spread
         else:
             evaluation = evaluate(model, self.data.X_test, y, predicted)
             values, error = evaluation.scores, evaluation.standard_error
-        area = values.get("auc", np.nan)
+        known = {name: value for name, value in values.items() if np.isfinite(value)}
         return {
-            "test_error": relative_error(y, predicted, task),
+            "test_error": values["error"],
             "standard_error": error,
-            "log_loss": values.get("log_loss"),
-            "auc": area if np.isfinite(area) else None,
-            **{name: values[name] for name in ("rmse", "mae", "r2") if name in values},
+            "log_loss": known.get("log_loss"),
+            "auc": known.get("auc"),
+            **{
+                name: known.get(name)
+                for name in ("rmse", "mae", "r2")
+                if name in values
+            },
         }
 
     def baselines(self, note: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -224,23 +224,6 @@ class Fits:
 def _add(notes: list[dict[str, Any]], note: dict[str, Any]) -> None:
     if note not in notes:  # once, not once per seed
         notes.append(note)
-
-
-def relative_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
-    """Return the error of predictions, 0 for perfect ones.
-
-    It is the share of misclassified rows; or the root mean squared error divided by the
-    standard deviation of `y_true` (1 for predicting the mean), or by 1 if that is zero.
-    """
-    if task == "classification":
-        return float(np.mean(y_true != y_predicted))
-    residual = np.asarray(y_predicted).reshape(np.shape(y_true)) - y_true
-    return float(np.sqrt(np.mean(residual**2))) / _spread(y_true)
-
-
-def _spread(y: NDArray[Any]) -> float:
-    """Return the standard deviation of targets, or 1 if it is zero."""
-    return float(np.sqrt(np.mean(np.var(y, axis=0)))) or 1.0
 
 
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,16 +8,12 @@ count; swapped pages and the memory of child processes do not.
 import ctypes
 import os
 import sys
-import threading
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_STATM = Path("/proc/self/statm")
-_SECONDS_PER_SAMPLE = 0.005
 
 
 class Measurement:
@@ -37,50 +33,26 @@ class Measurement:
 
     def __enter__(self) -> Self:
         _return_freed_memory()
-        self._method = peak_memory_method()
-        self._finished = threading.Event()
-        if self._method == "VmHWM":
+        if peak_memory_method() == "VmHWM":
             _CLEAR_REFS.write_text("5")  # proc(5): resets the peak resident set
-        known = self._method in ("VmHWM", "sampled")
-        self.before_bytes = _resident_bytes() if known else _lifetime_peak_bytes()
-        self.peak_bytes = self.before_bytes
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
-        if self._method == "sampled":
-            self._sampler.start()
+        self.before_bytes = _peak_bytes()
         self._start = time.perf_counter()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.seconds = time.perf_counter() - self._start
-        if self._method == "VmHWM":
-            # In kibibytes.
-            peak = int(_STATUS.read_text().partition("VmHWM:")[2].split()[0]) * 1024
-        elif self._method == "sampled":
-            self._finished.set()
-            self._sampler.join()
-            peak = _resident_bytes()
-        else:
-            peak = _lifetime_peak_bytes()
-        self.peak_bytes = max(peak, self.peak_bytes)
-
-    def _sample(self) -> None:
-        while not self._finished.wait(_SECONDS_PER_SAMPLE):
-            self.peak_bytes = max(self.peak_bytes, _resident_bytes())
+        self.peak_bytes = max(_peak_bytes(), self.before_bytes)
 
 
 def peak_memory_method() -> str:
     """Return the method by which peak memory is measured on this system.
 
     ``"VmHWM"``: Linux's high-water mark, reset on entry: exact, except that its
-    per-thread counters lag by a few hundred kilobytes. ``"sampled"``: a thread reads
-    the resident set every 5 ms, so shorter peaks are missed (Linux if the counter
-    cannot be reset; elsewhere with ``psutil``). ``"ru_maxrss"``: the maximum since the
-    process started, an upper bound. ``"unavailable"``: recorded as 0.
+    per-thread counters lag by a few hundred kilobytes. ``"ru_maxrss"``: the maximum
+    since the process started, an upper bound. ``"unavailable"``: recorded as 0.
     """
     if os.access(_CLEAR_REFS, os.W_OK) and "VmHWM" in _STATUS.read_text():
         return "VmHWM"
-    if _STATM.exists() or find_spec("psutil") is not None:
-        return "sampled"
     # The resource module does not exist on Windows.
     return "unavailable" if sys.platform == "win32" else "ru_maxrss"
 
@@ -93,16 +65,11 @@ def _return_freed_memory() -> None:
             trim(0)
 
 
-def _resident_bytes() -> int:
-    if _STATM.exists():
-        pages = int(_STATM.read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
-
-
-def _lifetime_peak_bytes() -> int:
+def _peak_bytes() -> int:
+    """Return the largest resident memory since the peak was reset, or ever."""
+    if peak_memory_method() == "VmHWM":
+        # In kibibytes.
+        return int(_STATUS.read_text().partition("VmHWM:")[2].split()[0]) * 1024
     if sys.platform == "win32":
         return 0
     import resource

@@ -24,7 +24,7 @@ class PreparedData:
     """Numeric training and test rows, and how they were prepared.
 
     Rows (n, d) are float32 for images, float64 for tables; `y_train` and `y_test` are
-    labels or float64 targets, (n,) or (n, n_outputs). `split` says where the test rows
+    labels or float64 targets, (n,). `split` says where the test rows
     come from, `preprocessing` what happened to columns; `encoder` is fitted to the
     training rows, None for images; `splitting` is how these rows are divided.
     """

@@ -126,16 +126,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             rows = rows[np.sort(drawn)]
         if sample_weight is not None or n > _MAX_FITTED:
             X = safe_indexing(X, rows)
-        if is_table(X):
-            columns = enumerate(X[name] for name in X.columns)
-            categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
-        else:
-            categories = []
-        self._categories = np.array(categories, dtype=int)
-        self._numbers = np.setdiff1d(np.arange(self.n_features_in_), categories)
-        self._times = [
-            j for j in self._numbers if is_table(X) and is_time(X[X.columns[j]])
-        ]
+        columns = [X[name] for name in X.columns] if is_table(X) else []
+        self._times = [j for j, column in enumerate(columns) if is_time(column)]
+        numeric = [j for j, column in enumerate(columns) if is_numeric(column)]
+        others = np.setdiff1d(np.arange(len(columns)), [*numeric, *self._times])
+        self._categories = others.astype(int)
+        self._numbers = np.setdiff1d(np.arange(self.n_features_in_), others)
         numbers, objects = self._split(X)
         self._fit_numbers(numbers)
         self._fit_categories(objects)
@@ -496,7 +492,7 @@ def _known_columns(estimator: Any, X: Any) -> Any:
 
     With a warning; a table that also lacks columns is left to scikit-learn's error.
     """
-    names = [*getattr(estimator, "feature_names_in_", X.columns)]
+    names = dict.fromkeys(getattr(estimator, "feature_names_in_", X.columns))
     others = [name for name in X.columns if name not in names]
     if not others or not {*names} <= {*X.columns}:
         return X

@@ -277,6 +277,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 f"precision, expected between {1 / _LARGEST_TARGET:g} and "
                 f"{_LARGEST_TARGET:g}; pass y in another unit, such as y / {size:.3g}."
             )
+        self._is_count = bool(y.size and y.min() == 0 and (y == np.floor(y)).all())
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
@@ -423,7 +424,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         parts = [
             self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
         ]
-        return self._in_unit_of_targets(np.concatenate(parts))
+        intervals = self._in_unit_of_targets(np.concatenate(parts))
+        return np.maximum(intervals, 0.0) if self._is_count else intervals
 
     def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""
