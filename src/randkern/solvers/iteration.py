@@ -53,7 +53,9 @@ class Solution:
     value : ndarray
         Same shape as the right-hand side.
     residual : float
-        ‖b − Ax‖/‖b‖, the largest over the right-hand sides (0 for b = 0).
+        ‖b − Ax‖/‖b‖, the largest over the right-hand sides (0 for b = 0). That of the
+        recurrence, where a bound says that rounding errors have not changed it
+        (:mod:`randkern.solvers.stopping`), else computed from x.
     iterations : int
         Refinement steps of a direct solver, iterations of an iterative one.
     outcome : Outcome
