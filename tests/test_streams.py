@@ -294,7 +294,7 @@ def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 10**5)
     monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 10**6)
     peak_of_fit(10, solver)  # compiling takes memory of its own
-    few, many = peak_of_fit(20, solver), peak_of_fit(60, solver)
+    few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
     assert many < few + 1e6
 
 

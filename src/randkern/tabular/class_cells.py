@@ -31,6 +31,7 @@ from randkern.tabular.logistic import (
     TOL,
     Part,
     logistic,
+    strength,
     with_constant,
 )
 from randkern.tabular.members import MEMORY_LIMIT, Member, fit_quietly
@@ -146,7 +147,7 @@ def _with_best_penalty(
 
     def evaluate(at: int) -> Part:
         candidate = replace(part, share=FIRST_PENALTY / DIVISORS[at])
-        C = candidate.strength
+        C = strength(candidate)
         P = np.concatenate([fit.probabilities(C, is_late) for fit in fits])
         loss = mean_log_loss(P, labels, weight)
         return replace(candidate, P=P, loss=loss)
@@ -204,7 +205,7 @@ def chosen_in_cells(
 def fit_all_in_cells(part: Part, learning: Learning, seed: int) -> Member:
     """Fit all rows in cells as large as planned."""
     encoded = learning.encoded_table(part.trial, learning.table, "float32")
-    exact = logistic(part.trial.kernel, part.strength, seed)
+    exact = logistic(part.trial.kernel, strength(part), seed)
     model: Any = exact
     if learning.plan.cell_rows < len(encoded):
         model = LocalClassifier(exact, learning.plan.cell_rows)

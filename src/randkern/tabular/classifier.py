@@ -27,9 +27,9 @@ from randkern.tabular.class_cells import (
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
 from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.leave_one_out import log_loss
-from randkern.tabular.logistic import Part, logistic, predicted
-from randkern.tabular.members import Member, fit_quietly, normalised
+from randkern.tabular.leave_one_out import log_loss, log_probabilities
+from randkern.tabular.logistic import Part, fitted_part, predicted, strength
+from randkern.tabular.members import Member, normalised
 from randkern.tabular.model import TabularModel
 from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
@@ -214,14 +214,19 @@ class TabularClassifier(ClassifierMixin, Tabular):
             n_again = max(n_again, 1)
         found = evaluated(trials, learning, 0 if is_stopped else n_again)
         unknown = found.known.take(found.predicted)
+        labels, weight = unknown.labels, unknown.weight
         parts: list[Part] = []
         start = PENALTIES.index(FIRST_PENALTY)
-        for each in found.kernels[: learning.plan.n_parts]:
-            if parts and learning.deadline.ends(COMPARISON):
-                break
-            parts.append(self._best_penalty(each, found, learning, start))
-            start = PENALTIES.index(parts[-1].share)
-        labels, weight = unknown.labels, unknown.weight
+        n_parts = learning.plan.n_parts
+        for at, each in enumerate(found.kernels[: max(n_parts, MAX_MEMBERS)]):
+            F = unknown.Y - each.residuals
+            log_P, _, temperature = log_probabilities(F, unknown.Y, weight)
+            P, own = np.exp(log_P), temperature if found.learned_again else None
+            loss = mean_log_loss(P, labels, weight)
+            parts.append(Part(each.trial, None, P, loss, own))
+            if at < n_parts and not learning.deadline.ends(COMPARISON):
+                parts.append(self._best_penalty(each, found, learning, start))
+                start = PENALTIES.index(parts[-1].share)
         weights = blend_probabilities(
             [part.P for part in parts], labels, weight, learning.plan.n_members
         )
@@ -245,7 +250,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             P = np.full((len(known), k), 1 / k)
             splits = zip(kernel.without, found.folds.splits(), strict=True)
             for trial, (rest, rows) in splits:
-                C = Part(trial, PENALTIES[at], P, 0.0).strength
+                C = strength(Part(trial, PENALTIES[at], P, 0.0))
                 encoded = replace(known, X=learning.sample(trial)[: len(known)])
                 others, X = encoded.take(rest), encoded.X[rows]
                 P[rows] = predicted(trial.kernel, C, others, X, P[rows])
@@ -265,17 +270,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table, plan = learning.table, learning.plan
         sample_weight = None if learning.counts is None else table.weight
         members: list[Member] = []
+        adapted: dict[int, Trial] = {}
         for share, part in chosen:
+            trial = part.trial
             if members and learning.deadline.ends("the last fit"):
                 break
-            adapted = learning.adapted(part.trial, plan.last_adapted_rows)
-            encoded = learning.encoded_table(adapted, table)
-            strength = replace(part, trial=adapted).strength
-            model = logistic(adapted.kernel, strength, seed)
-            options = sample_weight, learning.deadline
-            fit_quietly(model, encoded.X, table.labels, *options)
-            encoder = copy(learning.encoders[adapted.numbers])
-            members.append(Member(share, encoder, model))
+            if id(trial) not in adapted:
+                adapted[id(trial)] = learning.adapted(trial, plan.last_adapted_rows)
+            part = replace(part, trial=adapted[id(trial)])
+            encoded = learning.encoded_table(trial, table)
+            model = fitted_part(part, seed, encoded, sample_weight, learning.deadline)
+            members.append(Member(share, copy(learning.encoders[trial.numbers]), model))
         return normalised(members)
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.local import CellRidge
 from randkern.tabular.members import MEMORY_LIMIT, Member
@@ -74,7 +74,7 @@ def code_of_model(model: Any) -> str:
         ]
     weight_code = ", sample_weight=sample_weight" if model.weighted else ""
     lines.append(f"model.fit(X, y{weight_code})")
-    lines += _precision_lines(model, many)
+    lines += [*_precision_lines(model, many), *_temperature_lines(model)]
     if model.temperature is not None:
         divisor = float(model.temperature)
         lines += [
@@ -127,6 +127,19 @@ def _precision_lines(model: Any, many: bool) -> Iterator[str]:
     yield f"    fitted{change}"
 
 
+def _temperature_lines(model: Any) -> Iterator[str]:
+    """Yield lines that set temperatures of least squares, from rows left out."""
+    for at, member in enumerate(model.members):
+        offset = getattr(member.fit, "calibration_offset_", None)
+        if offset is None or np.any(offset):
+            continue
+        place = (
+            f"model.estimators_[{at}][-1]" if len(model.members) > 1 else "model[-1]"
+        )
+        yield f"{place}.temperature_ = {float(member.fit.temperature_)!r}"
+        yield f"{place}.calibration_offset_ *= 0.0"
+
+
 def _split_lines(model: Any, seed: int, n_apart: int, _: int) -> Iterator[str]:
     yield "from sklearn.model_selection import train_test_split"
     names = ["X", "y", *["sample_weight"] * model.weighted]
@@ -175,7 +188,7 @@ def _member_lines(model: Any, member: Member, name: str) -> Iterator[str]:
         options["memory_limit"] = MEMORY_LIMIT
     elif cell_rows is None and len(fit.X) > ALWAYS_FACTORISED:
         options |= {"solver": "cholesky", "memory_limit": "6GB"}
-    if not searched and isinstance(fit, KernelRidgeRegressor):
+    if not searched and isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
         options["solver"] = fit.solver
     if getattr(fit, "features", "random") != "random":
         options["features"] = fit.features
