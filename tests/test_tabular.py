@@ -92,7 +92,7 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch, planned):
     # Less to try, so that the checks are quick.
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
-    planned(first_steps=4, is_refitted=False)
+    planned(first_steps=4, n_refits=0)
     monkeypatch.setattr(search, "SPREADS", (1.5,))
     monkeypatch.setattr(classification, "PENALTIES", (0.3,))
     check(estimator)

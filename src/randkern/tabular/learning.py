@@ -17,7 +17,7 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.leave_one_out import Loss
-from randkern.tabular.presets import ADAPTED_SHARE, MAX_MEMBERS, Deadline, Plan
+from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.trials import Trial
@@ -103,7 +103,7 @@ class Learning:
         """
         folds = self.table.folds
         is_forward = folds is not None and folds.is_forward
-        return MAX_MEMBERS if self.plan.is_refitted and not is_forward else 0
+        return 0 if is_forward else self.plan.n_refits
 
     @property
     def searched_folds(self) -> Folds | None:

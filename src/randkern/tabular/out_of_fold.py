@@ -67,7 +67,7 @@ def evaluated(
     has to end early, the kernels of the trials are evaluated.
     """
     plan = learning.plan
-    n = len(learning.searched) if plan.is_refitted else plan.compared_rows
+    n = len(learning.searched) if plan.n_refits else plan.compared_rows
     known = learning.table.take(learning.searched[:n])
     folds = few_folds(known.folds, len(known))
     if folds.is_forward:  # few periods tell less about kernels than the evidence
