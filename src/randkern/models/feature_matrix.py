@@ -99,13 +99,12 @@ def longest_row(features: FeatureMatrix) -> float:
 class FeatureMatrix:
     """The features Z of training data.
 
-    As many rows as memory allows are cached in the first pass, in 16 bits (with an
-    error of 1.6e-5 of the largest entry of a row) if not all fit and that precision is
-    enough. The others are recomputed in every pass. Shards are summed in place
-    (:meth:`reduce`), each as a separate matrix.
+    If memory allows, all rows are cached in the first pass. Else they are recomputed in
+    every pass. Shards are summed in place (:meth:`reduce`), each as a separate matrix.
 
     `cache_bytes` is the memory for features; with `precise` they are float64, whatever
-    the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
+    the dtype of the rows. With `partly`, as many rows are cached as fit, and with
+    `compress` in 16 bits (with an error of 1.6e-5 of the largest entry of a row).
     `block_rows` rows are computed at a time; by default, as many as take no more memory
     than the cache. The `width` is the number of components plus padding with zeros, and
     `like` an array in the dtype and on the device of the features.
@@ -117,6 +116,7 @@ class FeatureMatrix:
         plan: Plan,
         cache_bytes: int = 0,
         precise: bool = False,
+        partly: bool = False,
         compress: bool = False,
         block_rows: int | None = None,
     ):
@@ -124,6 +124,7 @@ class FeatureMatrix:
         self.rows = rows
         self.cache_bytes = cache_bytes
         self.precise = precise
+        self.partly = partly
         self.compress = compress
         self._place(ops_of(rows.like).as_float64(rows.like) if precise else rows.like)
         self.n_rows = rows.n_rows
@@ -169,11 +170,12 @@ class FeatureMatrix:
             return min(self.n_rows, self.cache_bytes // row_bytes)
 
         n_cached = n_fitting(self.dtype.itemsize)
-        can_compress = self.compress and hasattr(self._gemm, "quantize")
-        compressed = can_compress and n_cached < self.n_rows
+        if n_cached == self.n_rows:
+            return self._filled(n_cached, compressed=False)
+        compressed = self.compress and hasattr(self._gemm, "quantize")
         if compressed:
             n_cached = n_fitting(2)
-        return self._filled(n_cached, compressed) if n_cached else None
+        return self._filled(n_cached, compressed) if self.partly and n_cached else None
 
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
         """Return a cache with the features of the first `n_cached` rows.
@@ -305,6 +307,7 @@ class FeatureMatrix:
             self.plan,
             0,  # workers cache rows, and no features
             self.precise,
+            False,  # partly cached
             False,  # in 16 bits
             # Workers may compute on devices, where other block sizes are best.
             self.block_rows if is_tensor(self.like) else None,

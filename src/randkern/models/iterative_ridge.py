@@ -181,6 +181,7 @@ def _primal_system(
         plan.raw,
         data.limit - fixed,
         precise=precise,
+        partly=True,
         # Solving with the factor of landmarks amplifies rounding errors.
         compress=solver.is_coarse and plan.triangle is None,
         block_rows=at_once,
