@@ -52,7 +52,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     each step. Logistic regression is then fitted with the best few kernels, each plus a
     constant. The model is the weighted mean of the probabilities of these fits with the
     smallest log loss, with a temperature. The log loss is that of five folds of rows
-    that are left out: up to some 600 rows, as the budget allows, also of the search.
+    that are left out: up to some 800 rows, as the budget allows, also of the search.
 
     Parameters
     ----------

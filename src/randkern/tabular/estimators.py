@@ -79,7 +79,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     leave-one-out error.
 
     The best kernel is fitted to all rows, or the weighted mean of the best few if its
-    error on rows left out is smaller. Up to some 600 rows, as the budget allows,
+    error on rows left out is smaller. Up to some 800 rows, as the budget allows,
     kernels are learned again without each of five folds for this comparison.
 
     Parameters
@@ -390,7 +390,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
         They are centred at the prediction, with a width given by a quantile of the
         residuals of rows left out (split conformal prediction, approximately, as the
-        same rows have chosen and weighted the fits). Up to some 600 rows, as the
+        same rows have chosen and weighted the fits). Up to some 800 rows, as the
         budget allows, rows are left out by kernels that are learned again without their
         fold; else one at a time (the jackknife): 1,500 rows if the Gram matrix is
         factorised, and at most 20,000 otherwise; with `groups` or `time`, in whole
