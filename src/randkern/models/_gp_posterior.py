@@ -65,8 +65,8 @@ class Posterior:
 
     def half(self, Z: np.ndarray, number: int = 0) -> np.ndarray:
         """Return L⁻¹z(x), or L⁻¹Sz(x), of the rows of Z, in columns."""
-        right = Z.T if self.roots is None else self.roots[number][:, None] * Z.T
-        return ops_of(Z).algebra.triangular_solve(self.factors[number], right)
+        rows = Z if self.roots is None else Z * self.roots[number]
+        return ops_of(Z).algebra.triangular_solve(self.factors[number], rows.T)
 
     def moments_of(self, X: Rows, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means (n, k) and variances (n, m) at rows with z(x) in the rows of Z.
