@@ -324,3 +324,15 @@ def test_landmarks_that_do_not_fit_in_memory_keep_their_digits():
     assert models[0].solution_.iterations <= 30
     iterated, direct = (model.predict(X) for model in models)
     assert np.abs(iterated - direct).max() < 0.005
+
+
+@pytest.mark.nightly
+def test_many_landmarks_include_the_rows_far_from_all_others():
+    """The 2,700 that are pivots do; 300 more are drawn uniformly."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.uniform(size=4900), 10.0 + 5 * np.arange(100)])[:, None]
+    rng.shuffle(X)
+    features = rk.NystromFeatures(rk.Laplacian(0.01), 3000, random_state=0).fit(X)
+    L = features.landmarks_
+    assert (L > 2).sum() == 100
+    assert len(np.unique(L)) == len(L) == 3000

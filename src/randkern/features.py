@@ -261,9 +261,10 @@ class NystromFeatures(_FeatureTransformer):
         k(L, L) has a lower rank in floating point, as for repeated rows.
     landmarks : {"auto", "rpcholesky", "uniform"} or rows, default="auto"
         ``"rpcholesky"``: the pivots of a randomly pivoted Cholesky factorisation of
-        ten times as many rows drawn uniformly (at least 5,000); ``"uniform"``: rows
-        drawn uniformly; ``"auto"``: the former up to about 3,500 landmarks, if memory
-        allows. Rows are taken as the landmarks themselves, whatever `n_components`.
+        five times as many rows drawn uniformly (at least 5,000, or as memory allows);
+        ``"uniform"``: rows drawn uniformly; ``"auto"``: the former up to 2,700
+        landmarks, and the latter beyond. Rows are taken as the landmarks themselves,
+        whatever `n_components`.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 

@@ -30,8 +30,9 @@ from randkern.projections import Distribution, InputMap, Projection
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 5
 _MIN_CANDIDATES = 5000
-# Operations that "auto" may spend on the choice: seconds.
-_OPERATIONS = 1e11
+# Landmarks that "auto" chooses by pivots, in seconds; the others are drawn uniformly.
+# With five rows for each they take 10^11 operations.
+_MOST_PIVOTS = 2700
 # Landmarks are proposed in about this many blocks.
 _PROPOSALS = 10
 # Rows whose new columns are computed at a time.
@@ -165,30 +166,32 @@ def choose_landmarks(
     ``"uniform"``: drawn uniformly from the rows of positive weight. ``"rpcholesky"``:
     by accelerated randomly pivoted Cholesky factorisation of a uniform sample of five
     rows per landmark, at least 5,000, or of as many as memory allows. ``"auto"``: the
-    same, from fewer rows if it would take long; uniform if these were fewer than two
-    per landmark. See Chen, Epperly, Tropp and Webber 2022, arXiv 2207.06503, and
-    Epperly, Tropp and Webber 2024, arXiv 2410.03969, algorithm 2.
+    same for the first 2,700, which include the rows far from all others; more are drawn
+    uniformly from the other rows. See Chen, Epperly, Tropp and Webber 2022, arXiv
+    2207.06503, and Epperly, Tropp and Webber 2024, arXiv 2410.03969, algorithm 2.
     """
     generator = stream.generator()
     usable = np.arange(X.shape[0])
     if sample_weight is not None:
         usable = np.flatnonzero(ops_of(sample_weight).to_host(sample_weight) > 0)
     n_landmarks = min(n_landmarks, len(usable))
-    n_candidates = max(_CANDIDATES * n_landmarks, _MIN_CANDIDATES)
-    if memory_limit is not None:
-        # One column of the factor per landmark, and rows in float64.
-        row_bytes = 8 * (n_landmarks + 2 * X.shape[1])
-        n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
-    if method == "auto":
-        n_candidates = min(n_candidates, int(_OPERATIONS / n_landmarks**2))
-    if method == "uniform" or (method == "auto" and n_candidates < 2 * n_landmarks):
+    if method == "uniform":
         return np.sort(generator.choice(usable, n_landmarks, replace=False))
-    n_candidates = min(max(n_candidates, n_landmarks), len(usable))
+    n_pivots = min(n_landmarks, _MOST_PIVOTS) if method == "auto" else n_landmarks
+    n_candidates = max(_CANDIDATES * n_pivots, _MIN_CANDIDATES)
+    if memory_limit is not None:
+        # One column of the factor per pivot, and rows in float64.
+        row_bytes = 8 * (n_pivots + 2 * X.shape[1])
+        n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
+    n_candidates = min(max(n_candidates, n_pivots), len(usable))
     candidates = np.sort(generator.choice(usable, n_candidates, replace=False))
     rows = ops_of(X).as_float64(ops_of(X).take(X, candidates))
-    pivots = _pivots(kernel, rows, n_landmarks, generator)
+    pivots = _pivots(kernel, rows, n_pivots, generator)
     _check_any(pivots, kernel)
-    return np.sort(candidates[pivots])
+    chosen = candidates[pivots]
+    others = np.setdiff1d(usable, chosen)
+    drawn = generator.choice(others, n_landmarks - n_pivots, replace=False)
+    return np.sort(np.concatenate([chosen, drawn]))
 
 
 def _check_any(pivots: Any, kernel: Kernel) -> None:
