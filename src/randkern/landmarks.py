@@ -30,8 +30,8 @@ from randkern.projections import Distribution, InputMap, Projection
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 5
 _MIN_CANDIDATES = 5000
-# Landmarks that "auto" chooses by pivots, in seconds; the others are drawn uniformly.
-# With five rows for each they take 10^11 operations.
+# Landmarks that "auto" chooses as pivots: from five rows for each, that takes 10^11
+# operations. The others are drawn uniformly.
 _MOST_PIVOTS = 2700
 # Landmarks are proposed in about this many blocks.
 _PROPOSALS = 10

@@ -224,8 +224,8 @@ def read_column(name: str, column: pd.Series, form: TableFormat) -> Reading | No
     if codes := codes_in(texts):
         warn(
             f"column {name!r} holds numbers that begin with a zero, such as "
-            f"{codes[0]!r}, and is read as categories; --numeric {shlex.quote(name)} "
-            "reads it as numbers",
+            f"{codes[0]!r}, and is read as text; --numeric {shlex.quote(name)} reads "
+            "them as numbers, --date-format as dates",
             UserWarning,
         )
     else:
@@ -331,6 +331,10 @@ def read_texts(
     asked = name in form.numeric
     n_present = int(texts.notna().sum())
     if not (asked or all_of_them) and codes_in(texts):
+        if form.date_format is not None:
+            days = days_of_texts(texts, date_format=form.date_format)
+            if not np.isnan(days[texts.notna()]).any():
+                return Reading(pandas.Series(days, index=column.index), "date")
         return Reading(column, "category")
     booleans = None if asked else truths(texts)
     if booleans is not None:

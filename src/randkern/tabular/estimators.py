@@ -425,7 +425,10 @@ class TabularRegressor(RegressorMixin, Tabular):
             self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
         ]
         intervals = self._in_unit_of_targets(np.concatenate(parts))
-        return np.maximum(intervals, 0.0) if self._is_count else intervals
+        if self._is_count:  # they contain the prediction, even if it is negative
+            least = np.minimum(intervals.mean(axis=-1), 0.0)
+            intervals[..., 0] = np.maximum(intervals[..., 0], least)
+        return intervals
 
     def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""

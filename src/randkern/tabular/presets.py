@@ -71,9 +71,10 @@ N_REFINED, N_KEPT = 3, 10
 # per column.
 FLOOR = 6
 # Folds without each of which kernels are learned again, evaluations that each takes,
-# the most kernels, and the largest share of the limit for all: if it does not allow
-# three, none is. On tables of 200 x 12, intervals of 90 % cover 87 % with none; halves
-# of iris and wine have a log loss of .15 and .08 with eight, .21 and .10 with three.
+# the most kernels, and the largest share of the limit for all. Where it does not allow
+# three, none is learned again. On tables of 200 x 12, intervals of 90 % cover 87 % with
+# none; halves of iris and wine have a log loss of .15 and .08 with eight, .21 and .10
+# with three.
 MAX_REFITTED = 5
 _RELEARNING, _MOST_REFITS, _REFIT_SHARE = 32, 8, 0.4
 # Rows on which trials are compared, and trials.
