@@ -429,8 +429,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
         factors=[on_host(factor) for factor in posterior.factors],
         roots=None if roots is None else [on_host(root) for root in roots],
     )
-    means, variances = posterior.moments_of(X, Z)
-    return means, variances
+    return posterior.moments_of(X, Z)
 
 
 def _process_values(
