@@ -79,9 +79,10 @@ def command(
                 f"--id: {data} has no column {missing.pop()!r}; it has "
                 f"{', '.join(map(repr, rows.columns[:20]))}"
             )
-        if not keep:
-            _warn_of_others(fitted, schema, frame.columns.difference(ids, sort=False))
+        named = frame.columns.difference(ids, sort=False)
         frame = _columns(fitted, frame, data)
+        if not keep:
+            _warn_of_others(named, frame.columns, schema)
         frame = as_fitted(fitted, frame)
         _check_numbers(schema, frame)
         _warn_of_new_values(schema, known_levels(fitted), frame)
@@ -165,15 +166,13 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
     return frame[list(names)]
 
 
-def _warn_of_others(fitted: Any, schema: Any, names: Any) -> None:
+def _warn_of_others(names: Any, fitted_to: Any, schema: Any) -> None:
     """Warn of columns that the table of the fit did not have."""
     from .._warnings import warn
 
-    known = getattr(fitted, "feature_names_in_", None)
-    if known is None:
-        return
     read = () if schema is None else (*schema.kinds, *schema.form.drop)
-    others = [str(name) for name in names if name not in {*known, *read}]
+    known = {*fitted_to, *read}
+    others = [str(name) for name in names if name not in known]
     if others:
         more = len(others) - _MAX_NAMES
         warn(
