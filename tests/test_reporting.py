@@ -345,6 +345,17 @@ def test_a_column_that_numbers_the_rows_is_named():
     ]
 
 
+def test_columns_do_not_determine_the_target_of_copies():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100)})
+    four = np.repeat(np.arange(100), 4)
+    summary = summarise(X.iloc[four], rng.normal(size=100)[four], "regression")
+    assert not summary.leaks
+    assert [text.partition(":")[0] for text in summary.warnings] == [
+        "300 rows repeat others"
+    ]
+
+
 def test_copies_of_columns_are_named():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=50), "b": rng.integers(0, 3, 50)})

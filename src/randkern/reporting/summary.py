@@ -72,12 +72,19 @@ def summarise(
     `dependence` is ``"group"`` or ``"time"`` if rows are held out accordingly, so that
     this needs no warning.
     """
+    from pandas.util import hash_pandas_object
+
     schema = schema or TableSchema({})
     columns = [
         _column(str(name), X[name], schema, is_described=at < MAX_COLUMNS)
         for at, name in enumerate(X.columns)
     ]
-    suspicions = suspected_leakage(X, y, task, dates=schema.dates)
+    # Hashes of 64 bits: two different rows of 10⁶ have equal ones once in 4·10⁷ tables.
+    hashes = hash_pandas_object(X, index=False)
+    # Whatever tells copies of a row apart from other rows determines their target.
+    first = ~hashes.to_frame().assign(target=np.asarray(y)).duplicated().to_numpy()
+    known = X[first], np.asarray(y)[first]
+    suspicions = suspected_leakage(*known, task, dates=schema.dates)
     suspicions = [item for item in suspicions if item.kind != dependence]
     leaks = [suspicion.message for suspicion in suspicions]
     determining = {
@@ -86,7 +93,8 @@ def summarise(
         if suspicion.kind == "target"
         for name in suspicion.columns
     }
-    others = _warnings(X, y, task, columns, determining)
+    n_repeated = int(hashes.duplicated().sum())
+    others = _warnings(X, y, task, columns, determining, n_repeated)
     return Summary(len(X), columns, [*leaks, *others], leaks)
 
 
@@ -185,9 +193,8 @@ def _warnings(
     task: str,
     columns: list[Column],
     determining: Collection[str],
+    n_repeated: int,
 ) -> Iterator[str]:
-    from pandas.util import hash_pandas_object
-
     n = len(X)
     y = np.asarray(y)
     yield from _copies(X, columns)
@@ -215,8 +222,6 @@ def _warnings(
                 yield (
                     f"{column.name!r} equals the target: does it reveal what is asked?"
                 )
-    # Hashes of 64 bits: two different rows of 10⁶ have equal ones once in 4·10⁷ tables.
-    n_repeated = int(hash_pandas_object(X, index=False).duplicated().sum())
     if n_repeated:
         yield (
             f"{n_repeated:,} rows repeat others: where they are both in training and "
