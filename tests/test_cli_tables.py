@@ -27,11 +27,6 @@ import randkern as rk
 from randkern import cli
 from randkern.cli import console, predict, tables
 from randkern.reporting import baselines, evaluate, summarise
-from randkern.reporting.learning_curve import scores_by_rows
-from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.members import Member
-from randkern.tabular.model import TabularModel
-from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")
@@ -121,23 +116,6 @@ def test_reports_need_no_other_file(fitted):
     assert steps.max() <= 1  # no level is left out
     for text in ("weight", "colour", "Residuals", "rk.KernelRidgeRegressor", "mean"):
         assert text in page
-
-
-def test_learning_curves_end_at_the_error_of_the_model():
-    rng = np.random.default_rng(1)
-    rows = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
-    y = np.sin(3 * (rows["a"] + rows["b"])).to_numpy()
-    encoder = rk.TabularEncoder().fit(rows[:200])
-    kernel, U = rk.Gaussian([0.7, 0.7]), encoder.transform(rows[:200])
-    order = np.arange(200)
-    table = Table(U, y[:200, None], np.ones(200))
-    fit = fit_ridge(kernel, 1e-3, table, order)
-    model = rk.TabularRegressor()
-    model.model_ = TabularModel([Member(1.0, encoder, fit)])
-    curve = scores_by_rows(model, (rows[:200], y[:200]), (rows[200:], y[200:]))
-    errors = model.model_.predict(rows[200:])[:, 0] - y[200:]
-    assert list(curve) == [50, 100, 200]
-    assert curve[200]["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
 
 
 def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
@@ -342,42 +320,6 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "time limit: 2 s" in result.output
 
 
-@pytest.mark.nightly
-def test_classes_are_validated_on_held_out_rows(tmp_path):
-    frame = table(160).drop(columns="price")
-    frame.head(120).to_parquet(tmp_path / "train.parquet")
-    with gzip.open(tmp_path / "test.csv.gz", "wt") as file:
-        frame.tail(40).to_csv(file, index=False)
-    result = run(
-        "fit",
-        tmp_path / "train.parquet",
-        "--target",
-        "sold",
-        *QUICK,
-        "--test",
-        tmp_path / "test.csv.gz",
-        "--no-refit",
-        "--out",
-        tmp_path,
-    )
-    assert result.exit_code == 0, result.output
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["n_train"], results["n_test"]) == (120, 40)
-    assert results["scores"]["error"] < 0.1
-    assert "Calibration" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = run(
-        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--probabilities"
-    )
-    shares = pd.read_csv(io.StringIO(found.stdout))
-    assert list(shares) == ["prediction", "probability of no", "probability of yes"]
-    np.testing.assert_allclose(shares.iloc[:, 1:].sum(axis=1), 1)
-    refused = run(
-        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--interval", 0.9
-    )
-    assert refused.exit_code == 2
-    assert "has no intervals" in refused.output
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -470,21 +412,6 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     assert "'when' has dates, except in 1 rows: row 5 holds 'yest" in refused.output
 
 
-def test_free_texts_are_left_out_of_a_comparison(tmp_path):
-    with_dates_and_texts().to_csv(tmp_path / "sales.csv", index=False)
-    with_dates_and_texts().head(30).to_csv(tmp_path / "test.csv", index=False)
-    options = ("--kernels", "gaussian", "--n-components", 20, "--no-exact", "--seeds")
-    result = run(
-        *("compare", "--data", tmp_path / "sales.csv", "--target", "price", *options),
-        *(1, "--test", tmp_path / "test.csv", "--out", tmp_path),
-    )
-    assert result.exit_code == 0, result.output
-    assert (
-        "dropped columns of strings that rarely repeat: 'note' (250 diff"
-        in result.output
-    )
-
-
 def test_few_rows_and_rare_classes(tmp_path):
     """An area under a curve that is not defined is none in JSON."""
     table(9).to_csv(tmp_path / "few.csv", index=False)
@@ -501,15 +428,6 @@ def test_few_rows_and_rare_classes(tmp_path):
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "results.json").read_text())["scores"]["auc"] is None
     assert "undefined" in result.output
-
-
-def test_one_class_is_not_an_outlier(tmp_path):
-    frame = table().assign(sold="yes")
-    frame.to_csv(tmp_path / "one.csv", index=False)
-    result = run("fit", tmp_path / "one.csv", "--target", "sold", "--out", tmp_path)
-    assert result.exit_code == 2
-    assert "expected at least two values" in result.output
-    assert "row" not in result.output.partition("in all 120 rows")[2]
 
 
 @pytest.mark.parametrize("arguments", [
@@ -633,12 +551,6 @@ def test_errors_of_files_have_no_numbers_of_the_system(tmp_path):
     assert "Errno" not in result.output
 
 
-def test_one_class_of_numbers_is_a_plain_number(tmp_path):
-    table().assign(price=5).to_csv(tmp_path / "one.csv", index=False)
-    result = run("fit", tmp_path / "one.csv", "--target", "price", "--out", tmp_path)
-    assert "'price' is 5 in all 120 rows, expected at least two values" in result.output
-
-
 def test_errors_of_cells_name_the_file(fitted, tmp_path):
     frame = table().astype({"weight": object})
     frame.loc[7, "weight"] = "heavy"
@@ -688,13 +600,6 @@ def test_a_file_without_a_target_lists_its_columns(tmp_path):
         result = run(command, tmp_path / "sales.csv")
         assert result.exit_code == 2
         assert "--target), one of " in result.output and "'price'" in result.output
-
-
-def test_a_study_has_one_table(tmp_path):
-    table().to_csv(tmp_path / "sales.csv", index=False)
-    result = run("compare", tmp_path / "sales.csv", "--data", "digits")
-    assert result.exit_code == 2
-    assert "--data 'digits', expected one of them" in result.output
 
 
 def test_a_target_of_names_is_refused(tmp_path):
