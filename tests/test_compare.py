@@ -1,6 +1,5 @@
 """The comparison behind ``randkern compare``: data, selection, records."""
 
-
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs

@@ -22,6 +22,7 @@ from randkern.datasets.frames import (
     infer_task,
     without_free_texts,
 )
+from randkern.datasets.tables import place_of_row
 from randkern.exceptions import DataFileError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -252,6 +253,7 @@ def test_a_series_with_an_index_of_texts_is_read(tmp_path):
     [
         ("a,y\nKöln,1\n".encode("latin1"), "not UTF-8 text.*save the table as UTF-8"),
         (b"PK\3\4\xff\xfe\xff", "zip archive"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a text file.*a PNG image"),
         (gzip.compress(b"a,y\n1,2\n" * 100)[:-10], "gzip stream is damaged"),
     ],
 )
@@ -288,7 +290,7 @@ def test_rows_without_a_target_are_left_out_with_a_warning(tmp_path):
     rows = [f"{i},{'rare' if i == 5 else 'ab'[i % 2]},{i % 7}.5" for i in range(40)]
     rows[5] = "5,rare,"
     path.write_text("a,b,y\n" + "\n".join(rows))
-    with pytest.warns(UserWarning, match="1 of 40 rows has no .*row 5 .*line 7 of"):
+    with pytest.warns(UserWarning, match="1 of 40 rows has no .* first is line 7"):
         data = load_dataset(path, target="y")
     assert data.X_train["a"].tolist() == [i for i in range(40) if i != 5]
     assert list(data.X_train["b"].cat.categories) == ["a", "b"]
@@ -340,6 +342,24 @@ def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
     ) as caught:
         load_dataset(path, target="y")
     assert len(str(caught.value)) < 180 + len(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("t.csv", 'a,b\n1,2\n\n"3\n",4\n5,6\n', "line 6"),
+        ("t.tsv", "title\na\tb\n1\t2\n3\t4\n5\t6\n", "line 5"),
+        ("t.jsonl", '{"a": 1}\n\n{"a": 2}\n{"a": 3}\n', "line 4"),
+        ("t.parquet", "", "row 3"),
+        ("t.xlsx", "", "row 5 of the sheet"),
+        ("none.csv", None, "row 3"),
+    ],
+)
+def test_places_of_rows_in_files(name, content, place, tmp_path):
+    path, form = tmp_path / name, TableFormat(skiprows=int(name in ("t.tsv", "t.xlsx")))
+    if content is not None:
+        path.write_text(content)
+    assert place_of_row(path, 2, form) == place
 
 
 def write_json_lines(path, rows):

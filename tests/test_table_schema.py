@@ -162,7 +162,7 @@ def test_cells_that_are_empty_or_hold_a_placeholder(fitted):
     odd.to_csv(folder / "odd.csv", index=False)
     result = run("predict", folder / "model.skops", folder / "odd.csv")
     assert result.exit_code == 2
-    assert "'grade'" in result.output and "row 0 holds 'five'" in result.output
+    assert "'grade'" in result.output and "line 2 holds 'five'" in result.output
 
 
 def test_padded_names_are_quoted(fitted):
