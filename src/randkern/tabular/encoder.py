@@ -353,7 +353,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """Split into numeric columns, with NaN for missing values, and categories."""
         if _is_plain(X) and not self._times and not len(self._categories):
             X = X.to_numpy(dtype=float)
-            for j in np.flatnonzero(np.isinf(X).any(axis=0)):
+            for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist():
                 check_not_infinite(self._name(j), X[:, j])
         if not is_table(X):
             self._check_sizes(X)
