@@ -276,11 +276,10 @@ def targets(X, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("lengthscale", [0.3, 2.0])
-@pytest.mark.parametrize("frequency", [1.0, 3.0])
-def test_plateaus_are_not_the_minimum(offset, lengthscale, frequency, rng):
+def test_plateaus_are_not_the_minimum(offset, lengthscale, rng):
     """Features of one column: the loss stands still before its steepest falls."""
     X = rng.normal(size=(1500, 1))
-    y = offset + np.sin(frequency * X[:, 0])
+    y = offset + np.sin(3 * X[:, 0])
     kernel, alpha = rk.Gaussian(lengthscale), 1e-2
     scores = []
     for solver in ("cholesky", "pcg"):
@@ -319,14 +318,13 @@ def test_the_bound_of_the_excess_holds(rng):
         assert true <= at.excess < np.inf
 
 
-@pytest.mark.parametrize("alpha", [1e4, 1e6])
-def test_large_penalties_leave_the_classes_apart(alpha, rng):
+def test_large_penalties_leave_the_classes_apart(rng):
     """Hardly any loss can be gained: what little there is decides."""
     X = rng.normal(size=(1000, 4))
     y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
     scores = [
         rk.KernelRidgeClassifier(
-            rk.Gaussian(2.0), alpha, 200, solver=solver, random_state=0
+            rk.Gaussian(2.0), 1e6, 200, solver=solver, random_state=0
         )
         .fit(X, y)
         .score(X, y)

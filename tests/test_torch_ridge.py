@@ -91,9 +91,6 @@ def test_auto_chooses_as_for_arrays(n_components, short, rng):
     assert chosen[0] == chosen[1]
 
 
-# -- the device path --------------------------------------------------------------
-
-
 # -- conjugate gradients ----------------------------------------------------------
 
 
