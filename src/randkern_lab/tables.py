@@ -32,6 +32,13 @@ def frame(results: Mapping[str, Any], query: str = "", key: str = "records") -> 
     return table.query(query, engine="python", local_dict={}, global_dict={})
 
 
+def plain(value: Any) -> Any:
+    """Return a dataframe as JSON: rows as dicts, None for what is missing."""
+    if not hasattr(value, "to_dict"):
+        return value
+    return value.astype(object).where(value.notna(), None).to_dict("records")
+
+
 def pivot(
     results: Mapping[str, Any],
     records: Any,
