@@ -17,9 +17,6 @@ ESTIMATORS = {
     "pcg, little memory": rk.KernelRidgeRegressor(
         solver=PCG(max_iter=5, rank=3), memory_limit=60_000, **SMALL
     ),
-    "validated": rk.KernelRidgeRegressor(
-        solver=PCG(max_iter=5, validation_fraction=0.2), **SMALL
-    ),
     "landmarks": rk.KernelRidgeRegressor(**LANDMARKS),
     "labels": rk.KernelRidgeClassifier(solver=PCG(max_iter=5), **SMALL),
     "process": rk.GaussianProcessRegressor(optimizer=None, **SMALL),

@@ -154,8 +154,6 @@ def test_arguments_that_do_not_fit(client, table):
         regressor().fit(distant, da.from_array(y[:200], chunks=(60, -1)))
     with pytest.raises(ValueError, match="n_components"):
         regressor(n_components=None).fit(distant, y)
-    with pytest.raises(ValueError, match="validation_fraction"):
-        regressor(PCG(validation_fraction=0.1)).fit(distant, y)
     with pytest.raises(MemoryLimitError, match="n_components="):
         regressor(n_components=5000, memory_limit="50MB").fit(distant, y)
     with pytest.raises(ValueError, match="every sample_weight is zero"):

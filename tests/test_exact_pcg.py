@@ -168,11 +168,3 @@ def test_an_early_stop_by_the_user_adds_no_jitter(table):
     with pytest.warns(ConvergenceWarning, match="limit of iterations"):
         model.fit(X, y)
     assert model.solution_.jitter == 0
-
-
-def test_stopping_by_validation_is_refused(table):
-    """It is not ignored in silence."""
-    X, y = table
-    model = regressor(solver=PCG(tol=1e-14, validation_fraction=0.2))
-    with pytest.raises(ValueError, match="validation_fraction"):
-        model.fit(X, y)

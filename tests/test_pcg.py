@@ -155,7 +155,6 @@ def test_a_singular_system_is_solved():
         PCG(tol=-1.0),
         PCG(max_iter=0),
         PCG(rank=-1),
-        PCG(validation_fraction=1.5),
     ],
     ids=repr,
 )
