@@ -87,7 +87,7 @@ dist: | $(BIN)/python ## what a release uploads, into dist/, checked by twine
 
 # What the lowest versions are tried on; nothing: all fast tests.
 MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections kernels \
-    features estimator_checks ridge_estimator ridge_cv gaussian_process svc persistence \
+    features estimator_checks ridge ridge_cv gaussian_process svc persistence \
     blocks sizing cli datasets cli_tables onnx))
 minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
 	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow and not nightly" $(MINIMUM_TESTS) $(PYTEST_ARGS)

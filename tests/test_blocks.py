@@ -289,12 +289,6 @@ def test_bad_arrays(arguments, message):
         RowBlocks.from_arrays(*arguments)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 2.5, True])
-def test_bad_size_of_blocks(wrong):
-    with pytest.raises(ValueError, match="block_rows must be a positive integer"):
-        RowBlocks.from_arrays(np.ones((3, 2)), block_rows=wrong)
-
-
 # -- Parquet -------------------------------------------------------------------
 
 

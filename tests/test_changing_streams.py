@@ -17,17 +17,12 @@ ESTIMATORS = {
     "pcg, little memory": rk.KernelRidgeRegressor(
         solver=PCG(max_iter=5, rank=3), memory_limit=60_000, **SMALL
     ),
-    "validated": rk.KernelRidgeRegressor(
-        solver=PCG(max_iter=5, validation_fraction=0.2), **SMALL
-    ),
     "landmarks": rk.KernelRidgeRegressor(**LANDMARKS),
     "labels": rk.KernelRidgeClassifier(solver=PCG(max_iter=5), **SMALL),
     "process": rk.GaussianProcessRegressor(optimizer=None, **SMALL),
-    "learned process": rk.GaussianProcessRegressor(**SMALL),
     "classes": rk.GaussianProcessClassifier(optimizer=None, **SMALL),
     "svc": rk.KernelSVC(max_iter=5, **SMALL),
     "hard": rk.KernelSVC(C=np.inf, **SMALL),
-    "svc on landmarks": rk.KernelSVC(max_iter=5, **LANDMARKS),
     "logistic": rk.KernelLogistic(max_iter=5, **SMALL),
     "metric": rk.MetricLearner(
         n_components=30, n_iterations=1, metric="diagonal", random_state=0
@@ -170,17 +165,7 @@ def run(seeds):
 def test_no_change_is_accepted():
     counts = run(seeds=[0])
     assert "accepted" not in counts, counts["accepted"]
-    assert len(counts["refused"]) > 100
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")
-def test_no_change_is_accepted_in_many_trials():
-    counts = run(seeds=range(1, 9))
-    # Some streams are read too seldom to change.
-    sizes = {outcome: len(result) for outcome, result in counts.items()}
-    assert "accepted" not in counts, (sizes, counts["accepted"])
-    assert sizes["refused"] > 800, sizes
+    assert len(counts["refused"]) > 90
 
 
 @pytest.mark.parametrize("name", ["pcg", "svc", "process"])

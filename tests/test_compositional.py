@@ -157,6 +157,27 @@ def test_narrow_maps_are_unbiased(n_components, base):
     assert np.all(np.abs(mean - kernel(X)) <= z_bound(15 * 9) * spread + 1e-9)
 
 
+@pytest.mark.parametrize("n_components", [2, 4])
+def test_the_odd_column_beside_the_constant_one(n_components):
+    """Draws of degree 1, of which none cancel: their variance is exact.
+
+    A pair has E[cos²τ] for a draw, an odd column E[1 + cos(2τ)/2] with its phase.
+    """
+    X, p = CIRCLE_ROWS[:3, :3], 0.3
+    skeleton = sk.fully_connected(3, 1, sk.PowerSeries([p, 1 - p]))
+    kernel = rk.Compositional(skeleton, deduplicate=False)
+    cosines = np.cos(X[:, None] - X)
+    mean, square = cosines.mean(axis=2), (cosines**2).mean(axis=2)
+    n_draws = n_components // 2
+    odd = (0.5 + square - mean**2) / n_draws**2
+    pairs = (n_draws - 1) * (square - mean**2) / n_draws**2
+    found = kernel.feature_variance(X, n_components=n_components)
+    np.testing.assert_allclose(found, (1 - p) ** 2 * (odd + pairs), rtol=1e-10)
+    mean, spread = mean_over_seeds(kernel, X, n_components, 300)
+    assert np.all(np.abs(mean - kernel(X)) <= z_bound(18) * spread)
+    assert spread.max() < 0.05
+
+
 def unequal(base):
     """Return a skeleton of three features of probabilities 1/2, 1/4 and 1/4."""
     nodes = {name: sk.Input(base, j) for j, name in enumerate("abc")}

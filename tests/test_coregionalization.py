@@ -7,7 +7,6 @@ import pytest
 import sklearn
 
 import randkern as rk
-from randkern.kernels.hyperparameters import Hyperparameters
 
 LOADINGS = np.array([[1.0, 0.3], [-2.0, 0.0], [0.5, 0.5]])
 VARIANCES = np.array([0.5, 0.0, 1.0])
@@ -37,8 +36,10 @@ def test_values_are_those_of_the_formula(rows):
     np.testing.assert_allclose(single, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("projection", ["dense", "qmc", "orthogonal", "streamed"])
-@pytest.mark.parametrize("name", ["alone", "product"])
+@pytest.mark.parametrize(
+    ("name", "projection"),
+    [("alone", "dense"), ("product", "streamed"), ("product", "orthogonal")],
+)
 def test_features_have_the_kernel_as_their_mean(name, projection, rows):
     kernel = OUTPUTS if name == "alone" else KERNEL
     rows = rows[:6]
@@ -77,17 +78,6 @@ def test_gradients_are_those_of_differences(D, rows, rng):
     for step, slope in zip(1e-5 * np.eye(len(theta)), slopes, strict=True):
         high, low = map(model.log_marginal_likelihood, (theta + step, theta - step))
         assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-6)
-
-
-def test_theta_of_loadings_crosses_zero():
-    hyper = Hyperparameters(OUTPUTS)
-    assert hyper.signed_names == {
-        f"loadings[{t}, {r}]" for t in range(3) for r in (0, 1)
-    }
-    np.testing.assert_allclose(hyper.theta[:6], np.arcsinh(LOADINGS).ravel())
-    moved = hyper.at(np.append(-hyper.theta[:6], hyper.theta[6:])).kernel
-    np.testing.assert_allclose(moved.loadings, -LOADINGS, atol=1e-15)
-    np.testing.assert_allclose(moved.variances, VARIANCES)
 
 
 @pytest.fixture
@@ -182,13 +172,16 @@ def test_tensors_have_the_same_values(rows, rng):
     torch = pytest.importorskip("torch")
     y = rng.normal(size=30)
     for D in (None, 50):
-        model = rk.GaussianProcessRegressor(KERNEL, 0.1, D, random_state=0).fit(rows, y)
+        options = {"optimizer": None, "random_state": 0}
+        model = rk.GaussianProcessRegressor(KERNEL, 0.1, D, **options).fit(rows, y)
         with sklearn.config_context(array_api_dispatch=True):
             X = torch.asarray(rows)
-            there = rk.GaussianProcessRegressor(KERNEL, 0.1, D, random_state=0)
+            there = rk.GaussianProcessRegressor(KERNEL, 0.1, D, **options)
             values = there.fit(X, torch.asarray(y)).predict(X)
-        np.testing.assert_allclose(there.theta_, model.theta_, atol=1e-3)
-        np.testing.assert_allclose(values.numpy(), model.predict(rows), atol=1e-3)
+        _, slopes = there.log_marginal_likelihood(eval_gradient=True)
+        _, expected = model.log_marginal_likelihood(eval_gradient=True)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(values.numpy(), model.predict(rows), atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -226,10 +219,9 @@ def test_bounds_may_be_negative_and_priors_may_not(opposite):
         model.set_params(bounds=None, priors={"loadings": (1.0, 1.0)}).fit(X, y)
 
 
-@pytest.mark.parametrize("size", [1e-2, 1e4])
-def test_units_of_targets_and_signs_do_not_matter(size, opposite):
+def test_units_of_targets_and_signs_do_not_matter(opposite):
     X, y = opposite
-    values = []
+    values, size = [], 1e4
     for unit in (1.0, size):
         outputs = rk.Coregionalization([[unit], [unit]], [unit, unit], columns=[1])
         model = rk.GaussianProcessRegressor(

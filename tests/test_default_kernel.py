@@ -2,11 +2,8 @@
 
 import inspect
 
-import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline
 
 import randkern as rk
 from randkern.kernels.default import TakesKernel
@@ -58,32 +55,3 @@ def test_setting_a_parameter_of_the_default_kernel(cls):
     assert other.kernel.lengthscale == 5.0
     with pytest.raises(ValueError, match="Invalid parameter 'sigma'"):
         cls().set_params(kernel__sigma=1.0)
-
-
-@pytest.mark.slow
-@EVERY_ESTIMATOR
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_searching_over_the_default_kernel(cls, rng):
-    if cls is rk.MetricLearner:
-        return  # it learns the scale of the columns itself
-    X = rng.normal(size=(40, 2))
-    y = (np.sin(3 * X[:, 0]) > 0).astype(int)
-    model = cls(n_components=20, random_state=0)
-    if hasattr(model, "optimizer"):
-        model.set_params(optimizer=None)
-    steps = [("model", model)]
-    if not hasattr(cls, "predict"):
-        steps += [("ridge", rk.KernelRidgeRegressor(rk.Linear(), n_components=20))]
-    scales = [1e-3, 1.0]
-    grid = {f"model__{nested(cls)}": scales}
-    search = GridSearchCV(Pipeline(steps), grid, cv=2, error_score="raise").fit(X, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert search.best_params_ == {f"model__{nested(cls)}": 1.0}
-    kernel = cls()._default_kernel()
-    inner = kernel.kernel if isinstance(kernel, rk.Scaled) else kernel
-    for scale, score in zip(scales, scores, strict=True):
-        inner.lengthscale = scale
-        named = clone(Pipeline(steps)).set_params(model__kernel=kernel)
-        again = GridSearchCV(named, {"model__n_components": [20]}, cv=2).fit(X, y)
-        assert again.best_score_ == score
-    assert model.kernel is None

@@ -111,7 +111,7 @@ def test_pages_have_commands():
     [
         *("randkern fit", "randkern fit x.csv --goal y", "randkern fits x.csv"),
         *("randkern fit x.csv --target y --time-limit soon", "randkern bench"),
-        *("randkern bench ridges", "randkern bench ridge --degrees 4"),
+        *("randkern bench ridges", "randkern bench classifiers --degrees 4"),
         *("make tests", 'make PYTEST="-k ridge" test', "tools/run"),
         *('pip install "randkern[plots]"', "randkern compare --trials 3 a b"),
     ],

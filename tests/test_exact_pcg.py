@@ -7,9 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
-from randkern.exceptions import MemoryLimitError
 from randkern.models import linear_operators, memory
-from randkern.models.memory import kernel_operator_bytes
 from randkern.solvers import PCG, Outcome
 
 N, WIDTH = 210, 6
@@ -66,31 +64,10 @@ def assert_predict_alike(iterated, direct, X, tolerance):
 TIGHT = {"tol": 1e-10, "rank": 20, "max_iter": 500}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("fit_intercept", [False, True], ids=["", "intercept"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_it_is_the_factorisation(name, fit_intercept, weighted, table, weight):
-    X, y = table
-    weight = weight if weighted else None
-    kernel = KERNELS[name]
-    direct = regressor(kernel, fit_intercept=fit_intercept)
-    direct.fit(X, y, sample_weight=weight)
-    iterated = regressor(kernel, PCG(**TIGHT), fit_intercept=fit_intercept)
-    iterated.fit(X, y, sample_weight=weight)
-    assert iterated.solution_.outcome is Outcome.CONVERGED
-    assert_predict_alike(iterated, direct, X, 1e-7)
-    np.testing.assert_allclose(
-        iterated.dual_coef_,
-        direct.dual_coef_,
-        atol=1e-6 * np.abs(direct.dual_coef_).max(),
-    )
-    if weighted:
-        assert not np.any(iterated.dual_coef_[weight == 0])
-
-
-@pytest.mark.parametrize("name", ["gaussian", "laplacian", "optical", "sum"])
-@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize(
+    ("name", "fit_intercept"),
+    [("gaussian", False), ("laplacian", True), ("optical", False), ("sum", True)],
+)
 def test_single_precision(name, fit_intercept, table, weight):
     X, y = table
     X = X.astype(np.float32)
@@ -110,7 +87,7 @@ def test_single_precision(name, fit_intercept, table, weight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tile", [2048, N, N - 1, 70, 64, 7])
+@pytest.mark.parametrize("tile", [2048, N - 1, 64])
 def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
     for module in (linear_operators, memory):
         monkeypatch.setattr(module, "KERNEL_TILE", tile)
@@ -118,18 +95,6 @@ def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
     direct = regressor().fit(X, y, sample_weight=weight)
     iterated = regressor(solver=PCG(**TIGHT)).fit(X, y, sample_weight=weight)
     assert_predict_alike(iterated, direct, X, 1e-7)
-
-
-def test_the_memory_limit_decides_how_many(table):
-    X, y = table
-    needed, _ = kernel_operator_bytes(X, N, 2, 20)
-    direct = regressor().fit(X, y)
-    for limit in (needed, needed + 3 * 8 * 64**2, needed * 100):
-        iterated = regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)
-        assert_predict_alike(iterated, direct, X, 1e-7)
-    for limit in (needed - 1, 1000):
-        with pytest.raises(MemoryLimitError, match="conjugate gradients on the exact"):
-            regressor(solver=PCG(**TIGHT), memory_limit=limit).fit(X, y)
 
 
 @pytest.mark.slow
@@ -168,12 +133,11 @@ def test_repeated_rows_and_a_tiny_penalty(dtype, tol, apart, table):
     assert np.all(errors <= 1.1 * apart * sizes)
 
 
-@pytest.mark.parametrize("tol", [1e-7, 1e-9])
-def test_what_single_precision_cannot_reach_warns(tol, table):
+def test_what_single_precision_cannot_reach_warns(table):
     """Too small a tolerance on a singular matrix: a warning, and no wrong answer."""
     X, y = table
     X, y = np.tile(X[:70], (3, 1)).astype(np.float32), np.tile(y[:70], (3, 1))
-    model = regressor(solver=PCG(tol=tol, max_iter=60), alpha=1e-12)
+    model = regressor(solver=PCG(tol=1e-9, max_iter=60), alpha=1e-12)
     with pytest.warns(ConvergenceWarning):
         model.fit(X, y)
     assert model.solution_.outcome in (
@@ -204,11 +168,3 @@ def test_an_early_stop_by_the_user_adds_no_jitter(table):
     with pytest.warns(ConvergenceWarning, match="limit of iterations"):
         model.fit(X, y)
     assert model.solution_.jitter == 0
-
-
-def test_stopping_by_validation_is_refused(table):
-    """It is not ignored in silence."""
-    X, y = table
-    model = regressor(solver=PCG(tol=1e-14, validation_fraction=0.2))
-    with pytest.raises(ValueError, match="validation_fraction"):
-        model.fit(X, y)

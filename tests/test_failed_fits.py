@@ -148,15 +148,6 @@ def moments(n_calls, n=9):
     return sorted({1 + int(share * (n_calls - 1)) for share in shares})
 
 
-@pytest.mark.nightly
-@EVERY_ESTIMATOR
-def test_attributes_are_listed(name):
-    """`dir` asks for every attribute: those that are absent raise AttributeError."""
-    model = made(name)
-    assert "fit" in dir(model)
-    assert "n_features_in_" in dir(model.fit(*rows(name, 0)))
-
-
 def test_every_estimator_is_here():
     public = {
         f"{home.__name__}.{name}"

@@ -13,49 +13,19 @@ from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
 from _cases import (
-    FIRST,
-    KERNELS,
-    POINTS,
     PROJECTIONS,
-    SECOND,
-    admits,
-    exact,
-    size,
-    variance,
-    z_bound,
 )
 from randkern.exceptions import FeatureErrorWarning
 
 RNG = np.random.default_rng(31)
 X = RNG.normal(size=(40, 4))
-EVERY_KERNEL = pytest.mark.parametrize("name", KERNELS)
 
 
 def features(kernel=None, n_components=20, **options):
     return rk.RandomFeatures(kernel, n_components, **({"random_state": 0} | options))
 
 
-def of_case(name, n_components=20):
-    """Features of a kernel of the suite (a dot product has 4 columns at most)."""
-    kernel = KERNELS[name].kernel
-    return features(kernel, 4 if isinstance(kernel, rk.Linear) else n_components)
-
-
 # -- the features --------------------------------------------------------------
-
-
-@pytest.mark.slow
-@EVERY_KERNEL
-def test_shape_dtype_and_seed(name):
-    transformer = of_case(name)
-    Z = transformer.fit_transform(POINTS)
-    assert Z.shape == (6, transformer.n_components)
-    assert Z.dtype == np.float64
-    np.testing.assert_array_equal(Z, of_case(name).fit_transform(POINTS))
-    np.testing.assert_allclose(Z[2:4], transformer.transform(POINTS[2:4]), rtol=1e-9)
-    single = POINTS.astype(np.float32)
-    assert transformer.transform(single).dtype == np.float32
-    np.testing.assert_allclose(transformer.transform(single), Z, atol=2e-4)
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
@@ -64,29 +34,6 @@ def test_a_fitted_map_is_kilobytes(projection):
     buffer = io.BytesIO()
     pickle.dump(transformer, buffer)
     assert buffer.tell() < 10_000
-
-
-CLASSES = {name: name.title() for name in PROJECTIONS} | {"qmc": "QuasiMonteCarlo"}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("projection", ["auto", *PROJECTIONS])
-@pytest.mark.parametrize("fourier", ["pair", "offset"])
-def test_projections_by_name(projection, fourier):
-    """Every one approximates the kernel within the variance of independent draws."""
-    _, bias = PROJECTIONS.get(projection, (True, 0.0))
-    D, bound = 10_000, z_bound(31 * len(FIRST))
-    for name in ("gaussian", "laplacian", "optical-1-bias"):
-        case = KERNELS[name]
-        if projection != "auto" and not admits(projection, case):
-            continue
-        fitted = features(case.kernel, D, projection=projection, fourier=fourier)
-        Z = fitted.fit_transform(POINTS)
-        created = type(fitted.plan_.groups[0].factors[0].projection).__name__
-        assert created == CLASSES.get(projection, created)
-        error = np.abs((Z @ Z.T)[FIRST, SECOND] - exact(case))
-        spread = np.sqrt(variance(case, D, fourier))
-        assert np.all(error <= bound * spread + bias * size(case) + 1e-9)
 
 
 def test_no_kernel_is_a_gaussian_of_the_scale():
@@ -109,9 +56,6 @@ def test_the_seed():
     np.testing.assert_array_equal(
         features(fixed).fit(X[:3]).transform(X), features(fixed).fit_transform(X)
     )
-
-
-# -- output --------------------------------------------------------------------
 
 
 # -- input ---------------------------------------------------------------------
@@ -190,9 +134,6 @@ def test_rows_whose_squares_leave_the_range_are_refused():
         advice = "up" if scale < 1 else "down"
         with pytest.raises(ValueError, match=f"scale the input {advice}"):
             features(rk.Optical(0.5)).fit_transform((X * scale).astype(dtype))
-
-
-# -- weights -------------------------------------------------------------------
 
 
 # -- pipelines -----------------------------------------------------------------

@@ -240,9 +240,6 @@ def test_centered_reaches_the_optical_terms_of_a_sum():
     assert_unbiased(case, values.mean(axis=0), error, caught=0.15)
 
 
-# -- the rate ----------------------------------------------------------------
-
-
 # -- draws that depend on each other -------------------------------------------
 
 
@@ -266,19 +263,6 @@ def test_mean_of_dependent_draws(projection, name, fourier):
     error = bound * values.std(axis=0, ddof=1) / math.sqrt(n_seeds)
     allowed = CORRELATED[projection]
     assert_unbiased(case, values.mean(axis=0), error, caught=0.3, allowed=allowed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("n_components", SMALL)
-@pytest.mark.parametrize("projection", CORRELATED)
-@pytest.mark.parametrize("name", ["gaussian", "optical-1-bias"])
-def test_small_maps_of_dependent_draws(projection, name, n_components):
-    case = KERNELS[name]
-    n_seeds = 200
-    values = grams(draw(case, n_components, projection=projection), n_seeds)
-    error = t_bound(N_COMPARISONS, n_seeds) * values.std(axis=0) / math.sqrt(n_seeds)
-    allowed = CORRELATED[projection]
-    assert_unbiased(case, values.mean(axis=0), error, caught=0.65, allowed=allowed)
 
 
 @pytest.mark.slow

@@ -63,22 +63,6 @@ def test_no_draw_of_the_process_ends_in_a_lesser_maximum():
     assert np.all(spread < [0.9, 0.35, 0.3])
 
 
-# -- from which rows --------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_the_end_is_a_maximum_of_the_likelihood_of_all_rows(rng):
-    X = rng.normal(size=(4000, 3))
-    y = np.sin(2 * X[:, 1]) + 0.2 * rng.normal(size=4000)
-    kernel = 1.0 * rk.Gaussian(np.full(3, 3.0))
-    model = rk.GaussianProcessRegressor(kernel, n_components=40, random_state=0)
-    model.fit(X, y)
-    assert model.n_rows_learned_ == 4000
-    low = model.log_marginal_likelihood(model.theta_)
-    for step in 0.02 * np.vstack([np.eye(5), -np.eye(5)]):
-        assert model.log_marginal_likelihood(model.theta_ + step) < low + 0.02
-
-
 # -- units, bounds and warnings ---------------------------------------------------
 
 
@@ -98,16 +82,6 @@ def test_weights_reach_the_units_of_targets():
         evidence = model.fit(x, size * y).log_marginal_likelihood_value_
         values.append(evidence + 60 * np.log(size))
     assert values[0] == pytest.approx(values[1], abs=0.05)
-
-
-@pytest.mark.nightly
-def test_targets_far_from_zero_are_met(data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mean = model.fit(X, 1e9 + y).predict(X)
-    np.testing.assert_allclose(mean, 1e9, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -164,9 +138,6 @@ def test_a_noise_below_rounding_is_named(D, rows, data):
     )
     with pytest.warns(rk.exceptions.IllConditionedWarning, match="increase noise"):
         model.fit(X, y)
-
-
-# -- memory ------------------------------------------------------------------------
 
 
 # -- where learning starts ----------------------------------------------------------

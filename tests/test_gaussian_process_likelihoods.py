@@ -85,10 +85,9 @@ def test_features_are_the_formulas(name, D, data, rng):
 
 @BOTH
 @SIZES
-@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
-def test_gradients(weighted, D, name, data, rng):
+def test_gradients(D, name, data, rng):
     X, y = data[0], data[1][name]
-    weight = rng.integers(0, 4, N).astype(float) if weighted else None
+    weight = rng.integers(0, 4, N).astype(float)
     kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
     model = process(name, D, kernel, noise=0.2).fit(X, y, weight)
     assert ("noise" in model.hyperparameters_) == (name == "student-t")
@@ -160,24 +159,6 @@ def test_units_of_targets(data):
         strict=True,
     ):
         np.testing.assert_allclose(a, shift + 9 * unit * b, rtol=1e-6)
-
-
-def test_outliers_hardly_move_students_process(rng):
-    X = rng.uniform(-3, 3, (300, 1))
-    truth = np.sin(2 * X[:, 0])
-    y = truth + 0.1 * rng.normal(size=300)
-    y[:30] += rng.choice([-5, 5], 30)
-    errors = {}
-    for name in ("gaussian", "student-t"):
-        model = process(name, 60, 1.0 * rk.Gaussian(1.0), optimizer="l-bfgs-b")
-        mean, std = model.fit(X, y).predict(X, return_std=True)
-        # That of all rows is the one that was learned, of the noise that was found.
-        value = model.log_marginal_likelihood(model.theta_)
-        assert model.log_marginal_likelihood_value_ == pytest.approx(value, rel=1e-6)
-        errors[name] = np.sqrt(np.mean((mean - truth) ** 2))
-    # 270 good rows, of deviation 0.1, determine about 10 numbers.
-    assert errors["student-t"] < 0.3 * errors["gaussian"]
-    assert np.mean(abs(mean - truth) < 2 * std) > 0.8
 
 
 def test_rates_are_learned(rng):
@@ -288,10 +269,9 @@ def test_the_softmax_is_the_formulas(D, classes, rng):
 
 
 @SIZES
-@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
-def test_gradients_of_the_softmax(weighted, D, classes, rng):
+def test_gradients_of_the_softmax(D, classes, rng):
     X, y = classes
-    weight = rng.integers(0, 4, N).astype(float) if weighted else None
+    weight = rng.integers(0, 4, N).astype(float)
     kernel = 2.0 * rk.Gaussian([1.0, 2.0]) + rk.Matern(1.5, 1.0) * rk.Linear()
     model = softmax(D, kernel).fit(X, y, weight)
     value, gradient = model.log_marginal_likelihood(eval_gradient=True)

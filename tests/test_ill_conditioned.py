@@ -198,66 +198,6 @@ def test_no_direction_is_left(rng):
     assert np.all(np.isfinite(solution.value))
 
 
-# Stopping by validation.
-
-
-def noisy(rng, n=600):
-    X = rng.normal(size=(n, 4))
-    signal = np.sin(X[:, 0]) + X[:, 1]
-    return X, signal, signal + 1.5 * rng.normal(size=n)
-
-
-def test_validation_stops_before_noise_is_fitted(rng):
-    X, signal, y = noisy(rng)
-    parameters = {"alpha": 1e-9, "n_components": 300, "random_state": 0}
-    solver = PCG(validation_fraction=0.2, patience=4, tol=1e-12, rank=16)
-    model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **parameters).fit(X, y)
-    assert model.solution_.outcome is Outcome.VALIDATED
-    exact = rk.KernelRidgeRegressor(KERNEL, solver="cholesky", **parameters).fit(X, y)
-    stopped = root_mean_square(model.predict(X) - signal)
-    assert stopped < 0.7 * root_mean_square(exact.predict(X) - signal)
-
-
-def test_the_best_weights_are_returned(rng):
-    X, _, y = noisy(rng)
-    seen = []
-    solver = PCG(
-        validation_fraction=0.2,
-        patience=5,
-        tol=1e-12,
-        rank=10,
-        callback=lambda progress: seen.append(progress.value),
-    )
-    model = rk.KernelRidgeRegressor(
-        KERNEL, 1e-9, 300, solver=solver, random_state=0
-    ).fit(X, y)
-    result = [np.array_equal(value[:, 0], model.coef_) for value in seen]
-    assert result.index(True) == len(seen) - 6
-
-
-def test_validation_heeds_weights(rng):
-    """Outliers without weight change nothing."""
-    X, _, y = noisy(rng, 300)
-    bad = rng.random(300) < 0.3
-    weight = (~bad).astype(float)
-    solver = PCG(validation_fraction=0.2)
-    predictions = []
-    for size in (0.0, 1e6):
-        model = rk.KernelRidgeRegressor(
-            KERNEL, alpha=1e-2, n_components=100, solver=solver, random_state=0
-        ).fit(X, np.where(bad, size, y), sample_weight=weight)
-        predictions.append(model.predict(X))
-    np.testing.assert_allclose(*predictions, atol=1e-6)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.9999, 1.0])
-def test_fractions_that_leave_no_rows(fraction, rng):
-    X, _, y = noisy(rng, 100)
-    solver = PCG(validation_fraction=fraction)
-    with pytest.raises(ValueError, match="validation_fraction"):
-        rk.KernelRidgeRegressor(KERNEL, n_components=50, solver=solver).fit(X, y)
-
-
 # Stopping by the loss.
 
 
@@ -276,11 +216,10 @@ def targets(X, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("lengthscale", [0.3, 2.0])
-@pytest.mark.parametrize("frequency", [1.0, 3.0])
-def test_plateaus_are_not_the_minimum(offset, lengthscale, frequency, rng):
+def test_plateaus_are_not_the_minimum(offset, lengthscale, rng):
     """Features of one column: the loss stands still before its steepest falls."""
     X = rng.normal(size=(1500, 1))
-    y = offset + np.sin(frequency * X[:, 0])
+    y = offset + np.sin(3 * X[:, 0])
     kernel, alpha = rk.Gaussian(lengthscale), 1e-2
     scores = []
     for solver in ("cholesky", "pcg"):
@@ -319,14 +258,13 @@ def test_the_bound_of_the_excess_holds(rng):
         assert true <= at.excess < np.inf
 
 
-@pytest.mark.parametrize("alpha", [1e4, 1e6])
-def test_large_penalties_leave_the_classes_apart(alpha, rng):
+def test_large_penalties_leave_the_classes_apart(rng):
     """Hardly any loss can be gained: what little there is decides."""
     X = rng.normal(size=(1000, 4))
     y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
     scores = [
         rk.KernelRidgeClassifier(
-            rk.Gaussian(2.0), alpha, 200, solver=solver, random_state=0
+            rk.Gaussian(2.0), 1e6, 200, solver=solver, random_state=0
         )
         .fit(X, y)
         .score(X, y)

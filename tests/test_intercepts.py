@@ -60,7 +60,7 @@ def test_logistic_without_an_intercept():
 
 
 @pytest.mark.parametrize("features", ["random", "nystrom", "exact"])
-@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("C", [0.1, 10.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_svc_against_scikit_learn(features, C, weighted):
     X, y = rows(300, 0.2)

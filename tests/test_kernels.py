@@ -1,7 +1,5 @@
 """Exact kernel values: against other libraries, closed forms, and at the extremes."""
 
-import tracemalloc
-
 import mpmath
 import numpy as np
 import pytest
@@ -110,7 +108,7 @@ def matern_value(nu, r):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("nu", [0.1, 0.5, 0.7, 1.0, 1.5, 2.5, 3, 10, 150, 250, np.inf])
+@pytest.mark.parametrize("nu", [0.1, 0.7, 1.5, 3, 150, 250, np.inf])
 def test_matern_near_and_far(nu):
     """From where K_ν overflows to where it underflows, for every ν."""
     kernel = rk.Matern(nu)
@@ -123,12 +121,6 @@ def test_matern_near_and_far(nu):
     assert np.all(np.diff(kernel([[0.0]], np.linspace(0, 9, 200)[:, None])) <= 0)
 
 
-def test_matern_approaches_the_gaussian_kernel():
-    for nu in (1e3, 1e4, 1e6):
-        difference = np.abs(rk.Matern(nu)(X) - rk.Gaussian()(X)).max()
-        assert 0.1 / nu < difference < 0.5 / nu
-
-
 def optical_value(m, x, y):
     x, y = mpmath.matrix(x.tolist()), mpmath.matrix(y.tolist())
     norms = mpmath.norm(x) * mpmath.norm(y)
@@ -139,9 +131,7 @@ def optical_value(m, x, y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "degree", [0.01, 0.5, 1, 1.5, 2, 2.7, 3, 4, 5.5, 6, 11.3, 20, 40.5, 60, 62]
-)
+@pytest.mark.parametrize("degree", [0.01, 0.5, 1, 2, 2.7, 3, 4, 11.3, 40.5, 62])
 def test_optical_is_the_hypergeometric_series(degree):
     rows = np.vstack([X[:4], -2 * X[0], X[1] + 1e-7, np.eye(4)[:2]])
     expected = [[optical_value(degree, x, y) for y in rows] for x in rows]
@@ -198,10 +188,9 @@ def test_rows_compared_with_themselves(kernel):
 
 @pytest.mark.slow
 @EVERY_KERNEL
-@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix, sp.coo_array])
-def test_sparse_rows_equal_dense_ones(kernel, container):
+def test_sparse_rows_equal_dense_ones(kernel):
     rows = np.vstack([POINTS, np.where(RNG.random((9, 4)) < 0.5, 1.0, 0.0)])
-    sparse, dense = container(rows), kernel(rows)
+    sparse, dense = sp.csr_array(rows), kernel(rows)
     np.testing.assert_allclose(kernel(sparse), dense, **TOLERANCE)
     np.testing.assert_allclose(kernel(sparse, rows[:5]), dense[:, :5], **TOLERANCE)
     np.testing.assert_allclose(kernel(rows[:5], sparse), dense[:5], **TOLERANCE)
@@ -289,7 +278,7 @@ def test_far_from_the_origin_nothing_cancels(kernel):
 
 
 @EVERY_STATIONARY
-@pytest.mark.parametrize("outlier", [1e4, 1e6, 1e9, 1e200])
+@pytest.mark.parametrize("outlier", [1e4, 1e200])
 def test_an_outlier_changes_no_other_value(kernel, outlier):
     rows = np.vstack([X, np.full((1, 4), outlier)])
     gram = kernel(rows)
@@ -299,7 +288,7 @@ def test_an_outlier_changes_no_other_value(kernel, outlier):
 
 @pytest.mark.slow
 @EVERY_STATIONARY
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [1e-3, 100.0])
 def test_equal_rows_have_the_value_one(kernel, scale):
     """Rough kernels take the root of a distance that must not be rounding."""
     rows = RNG.normal(size=(60, 20)) * scale
@@ -363,19 +352,6 @@ def test_overflow_is_an_error_that_says_what_to_do():
             kernel(X * 1e200)
     with pytest.raises(ValueError, match="float32.*use float64"):
         rk.Optical(4)((X * 1e10).astype(np.float32))
-
-
-@pytest.mark.slow
-def test_memory_beyond_the_result_is_bounded():
-    rows = RNG.normal(size=(3_000, 10))
-    for kernel in (rk.Gaussian(), rk.Laplacian(), rk.Optical(3)):
-        kernel(rows[:10])  # compile
-        tracemalloc.start()
-        kernel(rows)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        result = 3_000**2 * 8
-        assert peak < result + 60e6
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ LISTED = """
 command = "reproduce optical-convergence --quick"
 
 [broken]
-command = "bench svm --data nowhere"
+command = "bench classifiers --data nowhere"
 """
 
 
@@ -297,7 +297,7 @@ def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
         (["reproduce", "optical-ridge", "--curves", "cubic"], "curves"),
         (["reproduce", "compositional-tables", "--data", "iris"], "got 'iris'"),
         (["bench", "features", "--families", "cubic"], "families must be of"),
-        (["bench", "svm", "--data", "nowhere"], "nowhere"),
+        (["bench", "classifiers", "--data", "nowhere"], "nowhere"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path):
@@ -309,7 +309,9 @@ def test_mistakes_are_one_line(arguments, message, tmp_path):
     assert len(said) == 1 and message in done.output
 
 
-@pytest.mark.parametrize("arguments", [["reproduce"], ["bench", "svm", "--quick"]])
+@pytest.mark.parametrize(
+    "arguments", [["reproduce"], ["bench", "classifiers", "--quick"]]
+)
 def test_commands_without_the_lab_name_the_extra(monkeypatch, arguments):
     monkeypatch.setattr(cli, "entry_points", lambda group: ())
     done = CliRunner().invoke(cli._build_app(), arguments)

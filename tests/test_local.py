@@ -13,7 +13,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
 
 import randkern as rk
 from randkern._random import Stream
@@ -51,7 +50,7 @@ def weights_of(tree, rows):
 # -- the partition ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [100, 1000, 30_000])
+@pytest.mark.parametrize("n", [100, 10_000])
 def test_weights_are_a_partition_of_unity(n):
     rows = np.random.default_rng(n).normal(size=(n, 4))
     tree, cells = CellTree.grow(rows, 64)
@@ -66,7 +65,7 @@ def test_weights_are_a_partition_of_unity(n):
 def test_cells_hold_a_multiple_of_the_rows():
     """Time is linear: the number of rows in all cells is at most a multiple of n."""
     shares = []
-    for n in (2_000, 20_000, 200_000):
+    for n in (1_000, 10_000, 100_000):
         rows = np.random.default_rng(0).normal(size=(n, 3))
         _, cells = CellTree.grow(rows, 100)
         shares.append(sum(map(len, cells)) / n)
@@ -85,8 +84,7 @@ def test_weights_are_continuous():
     assert np.abs(np.diff(weights_of(tree, finer), axis=0)).max() < steps / 3
 
 
-@pytest.mark.parametrize("columns", [0, 1, 2])
-@pytest.mark.parametrize("n_values", [1, 2, 20])
+@pytest.mark.parametrize(("columns", "n_values"), [(0, 1), (1, 2), (2, 20)])
 def test_rows_of_few_values_are_divided(columns, n_values):
     rows = np.random.default_rng(0).integers(0, n_values, size=(3000, columns)) * 1.0
     tree, cells = CellTree.grow(rows, 200)
@@ -144,15 +142,6 @@ def test_any_regressor(estimator):
     model = rk.LocalRegressor(estimator, 300, random_state=0).fit(X, Y)
     assert rmse(model.predict(X_NEW)) < 0.8
     assert len(model.estimators_) > 4
-
-
-def test_columns_are_scaled():
-    trees = HistGradientBoostingRegressor(max_iter=30, early_stopping=False)
-    model = rk.LocalRegressor(trees, 300)
-    expected = model.fit(X, Y).predict(X_NEW)
-    unit = np.array([1.0, 2.0**20, 1.0])  # a power of two changes no digit
-    scaled = model.fit(unit * X, Y).predict(unit * X_NEW)
-    np.testing.assert_allclose(scaled, expected, rtol=1e-9)
 
 
 def test_missing_numbers_and_columns_of_other_types():
@@ -214,8 +203,6 @@ def test_several_targets():
     "kernel",
     [
         rk.Linear(),
-        rk.Linear() + 1.0 * rk.Linear(),
-        rk.Linear() * rk.Linear(),
         rk.Polynomial(4, 1.0),
     ],
 )
@@ -262,18 +249,6 @@ def test_jobs_change_nothing():
         np.testing.assert_allclose(
             local(n_jobs=2).fit(X, Y).predict(X_NEW), expected, rtol=1e-9
         )
-
-
-@pytest.mark.nightly
-def test_cells_on_dask():
-    distributed = pytest.importorskip("distributed")
-    expected = local().fit(X, Y).predict(X_NEW)
-    with (
-        distributed.Client(n_workers=1, threads_per_worker=1, processes=False),
-        joblib.parallel_config("dask"),
-    ):
-        found = local().fit(X, Y).predict(X_NEW)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_seeds():
@@ -417,12 +392,6 @@ def test_cells_of_one_class():
     assert {len(fit.classes_) for fit in model.estimators_} == {1, 2}
     assert model.score(X, labels) > 0.97
     assert 0 < model.predict_proba(X).min() < 1e-2
-
-
-def test_classifiers_without_probabilities_vote():
-    model = rk.LocalClassifier(LinearSVC(), 300).fit(X, LABELS)
-    assert not hasattr(model, "predict_proba")
-    assert model.score(X, LABELS) > 0.8
 
 
 # -- files and other formats -----------------------------------------------------------

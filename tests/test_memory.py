@@ -21,8 +21,6 @@ from randkern.study.measure import peak_memory_method
 pytestmark = pytest.mark.slow
 
 MB = 10**6
-MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeClassifier]
-EVERY_MODEL = pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
 
 
 # -- how a limit is written -------------------------------------------------------
@@ -112,31 +110,6 @@ CASES = {
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-@pytest.mark.nightly
-@EVERY_MODEL
-@EVERY_CASE
-def test_too_large_a_fit_is_stopped_before_it_starts(cls, case):
-    n, n_components, limit, what, advice = case
-    X = np.zeros((n, 2), dtype=np.float32)
-    X[: n // 2] = 1
-    model = cls(
-        rk.Gaussian(), n_components=n_components, solver="cholesky", memory_limit=limit
-    )
-    errors = []
-
-    def fit() -> None:
-        with pytest.raises(MemoryLimitError) as caught:
-            model.fit(X, np.arange(n) % 2)
-        errors.append(str(caught.value))
-
-    assert peak_bytes(fit) < 1 * MB, "something was allocated before the error"
-    message = errors[-1]
-    assert what in message
-    assert advice in message
-    assert f"memory_limit = {format_bytes(resolve_memory_limit(limit))}" in message
-    assert isinstance(MemoryLimitError("..."), MemoryError)
-
-
 @EVERY_CASE
 def test_the_limit_that_the_error_names_is_enough(case):
     n, n_components, _, _, _ = case
@@ -148,6 +121,21 @@ def test_the_limit_that_the_error_names_is_enough(case):
         model.set_params(memory_limit=1000).fit(X[:200], y[:200])
     named = str(caught.value).split("memory_limit='")[1].split("'")[0]
     model.set_params(memory_limit=named).fit(X[:200], y[:200])
+
+
+def test_a_penalty_per_target_takes_a_matrix_more():
+    """Each penalty factorises a copy of the normal equations."""
+    X = np.linspace(0, 1, 3000).reshape(1500, 2)
+    named = []
+    for alpha in (0.1, [0.1, 1.0]):
+        model = rk.KernelRidgeRegressor(rk.Gaussian(), alpha, 1000, solver="cholesky")
+        with pytest.raises(MemoryLimitError) as caught:
+            model.set_params(memory_limit=1000).fit(X, X)
+        limit = str(caught.value).split("memory_limit='")[1].split("'")[0]
+        named.append(resolve_memory_limit(limit))
+        model.set_params(memory_limit=limit, random_state=0)
+        assert peak_bytes(lambda: model.fit(X, X)) < named[-1]  # noqa: B023
+    assert named[1] - named[0] == pytest.approx(8 * 1000**2, rel=0.1)
 
 
 def test_partial_fit_is_stopped_too():
@@ -183,27 +171,6 @@ def test_few_rows_need_little():
 # -- what a fit takes -------------------------------------------------------------
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("features", ["nystrom", "random"])
-@pytest.mark.parametrize(
-    "model",
-    [
-        rk.KernelRidgeRegressor(solver="pcg"),
-        rk.KernelSVC(max_iter=5),
-        rk.KernelLogistic(max_iter=5),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_features_being_computed_count(model, features, rng):
-    """Kernel values at landmarks, and what solves with them, are in the limit."""
-    X, limit = rng.normal(size=(6000, 5)), 20 * MB
-    model = clone(model).set_params(
-        features=features, n_components=500, random_state=0, memory_limit=limit
-    )
-    assert peak_bytes(lambda: model.fit(X, X[:, 0] > 0)) < 1.05 * limit
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_for_probabilities_count(rng):
     """Those to folds start when the features of the first are released."""
@@ -220,22 +187,13 @@ def test_fits_for_probabilities_count(rng):
     assert peak_bytes(lambda: model.fit(X, y)) < 1.05 * limit
 
 
-@pytest.mark.parametrize("d", [3000, 30_000])
-def test_rows_are_compared_in_little_memory(d, rng):
+def test_rows_are_compared_in_little_memory(rng):
     """Hashes of rows, and kernel values behind a warning, take blocks of wide rows."""
-    X = rng.normal(size=(2 * 10**6 // d, d))
+    X = rng.normal(size=(100, 10_000))
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(100.0), n_components=20, projection="structured", random_state=0
     )
     assert peak_bytes(lambda: model.fit(X, X[:, 0])) < X.nbytes + 4 * MB
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("cv", [None, "gcv", 3])
-def test_a_search_of_few_rows_needs_little(cv, rng):
-    X = rng.normal(size=(30, 2))
-    model = rk.KernelRidgeRegressorCV(n_components=24, cv=cv, memory_limit="1MB")
-    assert peak_bytes(lambda: model.fit(X, X[:, 0])) < 1 * MB
 
 
 # One fit in a process of its own: tracemalloc sees neither compiled code nor BLAS.
@@ -286,7 +244,7 @@ FITS = {
     ),
     "pcg": (
         "KernelRidgeRegressor",
-        20_000,
+        12_000,
         {"n_components": 3000, "solver": "pcg", "memory_limit": "100MB"},
     ),
     "svc": (
@@ -370,46 +328,3 @@ def test_what_a_fit_took_is_free_when_it_ends(name, rng):
     finally:
         tracemalloc.stop()
         gc.enable()
-
-
-# -- what free memory does not change ------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["arrays", "stream", "dask"])
-@pytest.mark.parametrize("cls", MODELS, ids=["regressor", "classifier"])
-def test_free_memory_changes_no_bit(cls, kind, monkeypatch):
-    """A fit on a busy machine is the same; it warns if it needs more than is free."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2500, 4)).astype(np.float32)
-    y = np.sin(X[:, 0])
-    y = y if cls is rk.KernelRidgeRegressor else y > 0
-    models = []
-    for free in (10**11, 8 * 10**7, 10**6):
-        monkeypatch.setattr("randkern._memory.available_memory", lambda free=free: free)
-        model = cls(rk.Gaussian(2.0), n_components=2000, random_state=0)
-        if kind == "dask":
-            da = pytest.importorskip("dask.array")
-            parts = [
-                da.from_array(each, chunks=(1250, *each.shape[1:])) for each in (X, y)
-            ]
-        elif kind == "stream":
-            parts = [rk.RowBlocks.from_arrays(X, y, block_rows=500), None]
-        else:
-            parts = [X, y]
-        if free < 10**7 and cls is rk.KernelRidgeRegressor:
-            with pytest.warns(
-                UserWarning, match=r"takes about .* only 1.0 MB are free"
-            ):
-                model.fit(*parts)
-        else:
-            model.fit(*parts)
-        models.append(model)
-    for model in models[1:]:
-        assert model.solution_.outcome is models[0].solution_.outcome
-        np.testing.assert_array_equal(model.coef_, models[0].coef_)
-        if cls is rk.KernelRidgeRegressor:
-            ends = [each.predict_interval(X[:5]) for each in (model, models[0])]
-        else:
-            ends = [each.predict_proba(X[:5]) for each in (model, models[0])]
-        np.testing.assert_array_equal(*ends)

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
@@ -70,48 +69,6 @@ def test_dependent_right_hand_sides_and_zeros(rng):
     np.testing.assert_allclose(solution.value, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_one_product_serves_all_columns(rng):
-    operator = DenseOperator(decaying(60, rng))
-    solver = PCG(tol=1e-8, rank=5)
-    solution = solver.solve(solver.init(operator, 1e-3), rng.normal(size=(60, 8)))
-    assert operator.products == solution.iterations + 1  # to see that it is true
-
-
-def test_the_limit_is_named(rng):
-    solver = PCG(tol=1e-12, max_iter=2, rank=0)
-    state = solver.init(DenseOperator(decaying(60, rng)), 1e-8)
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
-        solution = solver.solve(state, rng.normal(size=60))
-    assert solution.outcome is Outcome.ITERATION_LIMIT
-    assert solution.iterations == 2
-
-
-def test_a_callback_sees_progress_and_stops(rng):
-    seen = []
-
-    def callback(progress):
-        seen.append((progress.iteration, progress.residual))
-        return progress.iteration == 3
-
-    solver = PCG(tol=1e-14, rank=0, callback=callback)
-    state = solver.init(DenseOperator(decaying(60, rng)), 1e-6)
-    solution = solver.solve(state, rng.normal(size=60))
-    assert solution.outcome is Outcome.STOPPED
-    assert [iteration for iteration, _ in seen] == [1, 2, 3]
-    assert solution.residual == seen[-1][1]
-
-
-def test_a_start_near_the_solution_saves_iterations(rng):
-    matrix = decaying(100, rng)
-    b = rng.normal(size=100)
-    solver = PCG(tol=1e-8, rank=0)
-    state = solver.init(DenseOperator(matrix), 1e-4)
-    cold = solver.solve(state, b)
-    warm = solver.solve(state, b, start=cold.value)
-    assert warm.iterations == 0
-    np.testing.assert_array_equal(warm.value, cold.value)
-
-
 def operator_of(plan, targets, weight, center, kept_bytes, block=64):
     rows = ArrayRows(X, targets, weight)
     statistics = rows.survey()
@@ -148,29 +105,6 @@ def test_sampled_eigenvalues_are_scaled_to_all_rows():
     np.testing.assert_allclose(values[:4], np.linalg.eigvalsh(matrix)[:-5:-1], rtol=0.2)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("rows", [np.float64, np.float32, sp.csr_array])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("n_components", [200, 900])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_ridge_is_that_of_cholesky(rows, fit_intercept, n_components, weight):
-    inputs = rows(X) if rows is sp.csr_array else X.astype(rows)
-    decisions = []
-    for solver in ("cholesky", PCG(tol=1e-7 if rows is np.float32 else 1e-9)):
-        model = rk.KernelRidgeClassifier(
-            KERNEL,
-            alpha=0.1,
-            n_components=n_components,
-            solver=solver,
-            fit_intercept=fit_intercept,
-            random_state=0,
-        )
-        model.fit(inputs, Y, sample_weight=weight)
-        decisions.append(model.decision_function(inputs))
-    tolerance = 2e-4 if rows is np.float32 else 1e-6
-    assert np.abs(decisions[0] - decisions[1]).max() < tolerance
-
-
 @pytest.mark.slow
 def test_auto_iterates_where_the_direct_system_does_not_fit():
     rows, labels = np.vstack([X] * 6), np.tile(Y, 6)
@@ -184,24 +118,35 @@ def test_auto_iterates_where_the_direct_system_does_not_fit():
         model.set_params(solver="pcg", memory_limit="5MB").fit(rows, labels)
 
 
+def test_smaller_blocks_give_the_same_weights():
+    model = rk.KernelRidgeRegressor(
+        KERNEL, 1e-2, 300, solver=PCG(tol=1e-9, max_iter=3), random_state=0
+    )
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for limit in ("100MB", "2.5MB"):
+            found.append(model.set_params(memory_limit=limit).fit(X, Y).coef_)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-9)
+
+
 def test_auto_factorises_small_systems():
     model = rk.KernelRidgeClassifier(KERNEL, n_components=300, random_state=0)
     assert model.fit(X, Y).solution_.outcome is Outcome.SUCCESS
 
 
-@pytest.mark.parametrize("tol", [1e-6, 1e-9])
-def test_a_singular_system_is_solved(tol):
+def test_a_singular_system_is_solved():
     """Rows that repeat, without a penalty: features enough to meet every target."""
     inputs = np.repeat(X[:40], 5, axis=0)
     targets = np.repeat(Y[:40], 5)
     model = rk.KernelRidgeRegressor(
-        KERNEL, alpha=0.0, n_components=150, solver=PCG(tol=tol), random_state=0
+        KERNEL, alpha=0.0, n_components=150, solver=PCG(tol=1e-9), random_state=0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         model.fit(inputs, targets)
     assert model.solution_.outcome is Outcome.CONVERGED
-    np.testing.assert_allclose(model.predict(inputs), targets, atol=200 * tol)
+    np.testing.assert_allclose(model.predict(inputs), targets, atol=2e-7)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +155,6 @@ def test_a_singular_system_is_solved(tol):
         PCG(tol=-1.0),
         PCG(max_iter=0),
         PCG(rank=-1),
-        PCG(validation_fraction=1.5),
     ],
     ids=repr,
 )

@@ -2,7 +2,6 @@
 
 import math
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.factor_draws import allot
 from randkern.plan import Plan, evaluate
-from randkern.projections import Mixing
 
 D = 21  # odd, so that pairs leave a column over
 ROWS = np.vstack([POINTS, np.random.default_rng(1).normal(size=(7, 4))])
@@ -153,17 +151,6 @@ def test_out(name, fourier, centered, projection):
     assert_same(some, expected[:, 3:8], projection)
 
 
-@pytest.mark.slow
-@EVERY_PLAN
-def test_read_only_rows_and_no_rows(name, fourier, centered, projection):
-    plan = make(name, fourier, centered, projection)
-    rows = ROWS.copy()
-    rows.flags.writeable = False
-    assert_same(evaluate(plan, rows), evaluate(plan, ROWS), projection)
-    np.testing.assert_array_equal(rows, ROWS)
-    assert evaluate(plan, ROWS[:0]).shape == (0, D)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("projection", ["dense", "structured"])
 def test_many_rows_and_columns_join(projection):
@@ -271,25 +258,6 @@ def test_too_many_columns_for_a_dot_product():
             widths(kernel, width + 1)
 
 
-def test_unknown_names_raise():
-    class Chebyshev(rk.Laplacian):
-        metric = "chebyshev"
-
-    with pytest.raises(ValueError, match="metric must be one of"):
-        Chebyshev()(ROWS)
-    with pytest.raises(ValueError, match="metric must be one of"):
-        Chebyshev("scale").resolve(ROWS)
-    with pytest.raises(ValueError, match="name must be one of"):
-        Mixing("nonsense", 1.0)
-    process = rk.GaussianProcessRegressor(likelihood="nonsense")
-    with pytest.raises(ValueError, match="The 'likelihood' parameter .* must be"):
-        process.fit(ROWS, ROWS[:, 0])
-    (group,) = draw(KERNELS["gaussian"], 4).groups
-    unknown = Plan((replace(group, output="nonsense"),), ROWS.shape[1])
-    with pytest.raises(KeyError, match="nonsense"):
-        evaluate(unknown, ROWS)
-
-
 def test_terms_and_factors_are_independent():
     """Equal kernels in one sum or product must not share their draws."""
     k = rk.Gaussian(0.9)
@@ -355,29 +323,6 @@ def test_both_fourier_conventions_give_the_same_features():
 
 RNG = np.random.default_rng(0)
 CLOUD = RNG.normal(size=(600, 5))
-
-
-@pytest.mark.nightly
-def test_more_features_help_small_terms():
-    """The fast term has a hundredth of the slow one's variance, and noise is small."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 50, size=(2_000, 1))
-    signal = 10 * np.sin(x[:, 0] / 5) + np.sin(6 * x[:, 0])
-    y = signal + 0.1 * rng.normal(size=2_000)
-    kernel = 100.0 * rk.Gaussian(8.0) + rk.Gaussian(0.2)
-
-    def error(n_components, seed=0):
-        model = rk.KernelRidgeRegressor(kernel, 0.01, n_components, random_state=seed)
-        predicted = model.fit(x[:1_400], y[:1_400]).predict(x[1_400:])
-        return np.sqrt(np.mean((predicted - signal[1_400:]) ** 2))
-
-    # A slow term alone leaves 0.71 of the fast one.
-    few, more, many = (
-        np.mean([error(n, seed) for seed in range(4)]) for n in (300, 1_000, 3_000)
-    )
-    assert many < 0.1 * few and many < more < 0.5 * few
-    assert many < 1.1 * error(None) < 0.06
-    assert error([20, 980]) < 0.06
 
 
 def test_numbers_per_term():

@@ -46,7 +46,6 @@ EXCEPTIONS = {
     "exact_limit.md": [
         "(by default 2 GB)",
         "within 2 % of its minimum",
-        "within 1 % of the smallest",
     ],
     "gaussian_processes.md": [
         "a quarter of them and from four times them",

@@ -1,31 +1,23 @@
 """The penalty by leave-one-out, generalised cross-validation and folds."""
 
-import gc
-import tracemalloc
-
 import numpy as np
 import pytest
-import scipy.linalg
 import sklearn
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import r2_score
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
     KFold,
     LeaveOneGroupOut,
-    RepeatedKFold,
     ShuffleSplit,
-    TimeSeriesSplit,
 )
 
 import randkern as rk
-from _tolerance import assert_close, condition_of_ridge
-from randkern.exceptions import MemoryLimitError
-from randkern.solvers import Outcome
+from _tolerance import assert_close
 
 N, N_TEST = 24, 9
 KERNEL = rk.Gaussian(2.0)
@@ -68,19 +60,16 @@ class Recorder:
 # -- leave-one-out ----------------------------------------------------------------
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @SYSTEMS
-@INTERCEPT
-@WEIGHTED
-def test_leave_one_out_is_the_loop_of_fits(data, n_components, fit_intercept, weighted):
-    X, Y, weights, _ = data
-    w = weights if weighted else np.ones(N)
+def test_leave_one_out_is_the_loop_of_fits(data, n_components):
+    X, Y, w, _ = data
     kept = np.flatnonzero(w)
-    options = {"fit_intercept": fit_intercept, "random_state": 0}
+    options = {"fit_intercept": True, "random_state": 0}
     recorder = Recorder()
     model = rk.KernelRidgeRegressorCV(
         KERNEL, ALPHAS, n_components, scoring=recorder, **options
-    ).fit(X, Y, sample_weight=w if weighted else None)
+    ).fit(X, Y, sample_weight=w)
     scores = []
     for alpha, found in zip(ALPHAS, recorder.predictions, strict=True):
         single = rk.KernelRidgeRegressor(KERNEL, alpha, n_components, **options)
@@ -92,7 +81,7 @@ def test_leave_one_out_is_the_loop_of_fits(data, n_components, fit_intercept, we
         assert_close(found, loop)
         squares = ((loop - Y[kept]) ** 2).mean(axis=1)
         scores.append(-np.average(squares, weights=w[kept]))
-    model.set_params(scoring=None).fit(X, Y, sample_weight=w if weighted else None)
+    model.set_params(scoring=None).fit(X, Y, sample_weight=w)
     np.testing.assert_allclose(model.cv_results_["mean_test_score"], scores, rtol=1e-7)
     assert model.alpha_ == ALPHAS[np.argmax(scores)]
     assert model.best_score_ == model.cv_results_["mean_test_score"].max()
@@ -184,12 +173,8 @@ def test_a_penalty_near_zero_is_scored(data):
 
 @SYSTEMS
 @INTERCEPT
-@WEIGHTED
-def test_generalised_score_from_the_hat_matrix(
-    data, n_components, fit_intercept, weighted
-):
-    X, Y, weights, _ = data
-    w = weights if weighted else np.ones(N)
+def test_generalised_score_from_the_hat_matrix(data, n_components, fit_intercept):
+    X, Y, w, _ = data
     model = rk.KernelRidgeRegressorCV(
         KERNEL,
         ALPHAS,
@@ -197,7 +182,7 @@ def test_generalised_score_from_the_hat_matrix(
         cv="gcv",
         fit_intercept=fit_intercept,
         random_state=0,
-    ).fit(X, Y, sample_weight=w if weighted else None)
+    ).fit(X, Y, sample_weight=w)
     kept = np.flatnonzero(w)
     n = len(kept)
     single = rk.KernelRidgeRegressor(
@@ -217,19 +202,11 @@ def test_generalised_score_from_the_hat_matrix(
 # -- folds ------------------------------------------------------------------------
 
 FIXED = [(np.arange(16), np.arange(16, 22)), (np.arange(9, 24), np.arange(5))]
-CV = {
-    "int": 4,
-    "shuffled": KFold(5, shuffle=True, random_state=0),
-    "repeated": RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
-    "random": ShuffleSplit(3, test_size=0.3, random_state=0),
-    "mostly tested": ShuffleSplit(2, test_size=0.7, random_state=0),
-    "in time": TimeSeriesSplit(3),
-    "fixed": FIXED,
-}
+CV = {"int": 4, "mostly tested": ShuffleSplit(2, test_size=0.7, random_state=0)}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("cv", CV.values(), ids=CV)
+@pytest.mark.slow
+@pytest.mark.parametrize("cv", [*CV.values(), FIXED], ids=[*CV, "fixed"])
 @SYSTEMS
 def test_folds_equal_grid_search(data, cv, n_components):
     X, Y, _, X_test = data
@@ -285,76 +262,10 @@ def test_weighted_folds_by_hand(data, n_components):
             np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
-@pytest.mark.nightly
-def test_scores_of_a_classifier(data):
-    X, Y, _, _ = data
-    y = np.where(Y[:, 1] > 0, "yes", "no")
-    for n_components in (11, 41, None):
-        options = {"n_components": n_components, "random_state": 0}
-        for scoring in ("roc_auc", "f1_macro"):
-            model = rk.KernelRidgeClassifierCV(
-                KERNEL, ALPHAS, cv=3, scoring=scoring, **options
-            ).fit(X, y)
-            search = GridSearchCV(
-                rk.KernelRidgeClassifier(KERNEL, **options),
-                {"alpha": ALPHAS},
-                cv=3,
-                scoring=scoring,
-            ).fit(X, y)
-            np.testing.assert_allclose(
-                model.cv_results_["mean_test_score"],
-                search.cv_results_["mean_test_score"],
-            )
-        closed = rk.KernelRidgeClassifierCV(
-            KERNEL, ALPHAS, scoring="accuracy", **options
-        ).fit(X, y)
-        single = rk.KernelRidgeClassifier(KERNEL, closed.alpha_, **options)
-        loop = [
-            single.fit(np.delete(X, i, 0), np.delete(y, i)).predict(X[i : i + 1])[0]
-            for i in range(N)
-        ]
-        assert closed.best_score_ == accuracy_score(y, loop)
-
-
 # -- the fitted model -------------------------------------------------------------
 
 
-@pytest.mark.nightly
-@SYSTEMS
-@WEIGHTED
-@pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
-def test_the_model_is_that_of_the_chosen_penalty(data, n_components, weighted, cv):
-    X, Y, weights, X_test = data
-    w = weights if weighted else None
-    for name, (chooses, fixed) in MODELS.items():
-        y = Y if name == "regressor" else np.digitize(Y[:, 1], [-0.2, 0.5])
-        for kernel in (None, rk.Gaussian("median") + rk.Optical(2)):
-            options = {
-                "n_components": n_components,
-                "fit_intercept": True,
-                "random_state": 5,
-            }
-            model = chooses(kernel, cv=cv, **options).fit(X, y, sample_weight=w)
-            chosen = model.kernel_ if kernel is None else kernel
-            single = fixed(chosen, model.alpha_, **options)
-            single.fit(X, y, sample_weight=w)
-            condition = condition_of_ridge(single, X, w)
-            for attribute in ("coef_", "dual_coef_", "X_fit_", "intercept_"):
-                assert hasattr(model, attribute) == hasattr(single, attribute)
-                if hasattr(single, attribute):
-                    found, expected = (
-                        getattr(model, attribute),
-                        getattr(single, attribute),
-                    )
-                    assert_close(found, expected, condition=condition)
-            predict = getattr(model, "decision_function", model.predict)
-            expected = getattr(single, "decision_function", single.predict)
-            assert_close(predict(X_test), expected(X_test), condition=condition)
-            assert model.solution_.outcome is Outcome.SUCCESS
-
-
-@pytest.mark.parametrize("n", [30, 90])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "dtype"), [(30, np.float32), (90, np.float64)])
 @pytest.mark.parametrize("n_components", [60, None], ids=["features", "exact"])
 def test_rounding_errors_are_not_amplified_at_tiny_penalties(
     n_components, n, dtype, rng
@@ -380,6 +291,7 @@ def test_rounding_errors_are_not_amplified_at_tiny_penalties(
 
 
 @pytest.mark.slow
+@settings(max_examples=12)
 @given(st.integers(-98, 98), st.sampled_from([11, 41, None]), st.booleans())
 def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     rng = np.random.default_rng(0)
@@ -397,8 +309,7 @@ def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
 
 
 @pytest.mark.slow
-@SYSTEMS
-@pytest.mark.parametrize("cv", [None, 3], ids=repr)
+@pytest.mark.parametrize(("cv", "n_components"), [(None, 11), (None, None), (3, 41)])
 def test_the_default_kernel_is_that_of_the_best_lengthscale(data, n_components, cv):
     X, Y, weights, X_test = data
     options = {"alphas": ALPHAS, "n_components": n_components, "cv": cv}
@@ -435,69 +346,12 @@ def test_equal_scores_keep_the_first_penalty(data):
     assert list(model.cv_results_["rank_test_score"]) == [1, 1, 1]
 
 
-# -- what is computed, and what memory it takes -----------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cv", "n_components", "decompositions"),
-    [
-        *((None, 11, 1), ("gcv", 11, 1), (3, 11, 3)),
-        *((None, 41, 1), ("gcv", None, 1), (3, None, 3)),
-    ],
-)
-def test_one_decomposition_for_the_whole_grid(
-    data, monkeypatch, cv, n_components, decompositions
-):
-    X, Y, _, _ = data
-    calls = []
-    eigh = scipy.linalg.eigh
-    monkeypatch.setattr(
-        scipy.linalg, "eigh", lambda *a, **k: calls.append(1) or eigh(*a, **k)
-    )
-    model = rk.KernelRidgeRegressorCV(KERNEL, np.logspace(-6, 3, 50), n_components)
-    model.set_params(cv=cv).fit(X, Y)
-    assert len(calls) == decompositions
-
-
-CASES = {
-    "primal": (3000, 800, "20MB", "800 x 800 matrices", "fewer components"),
-    "dual": (800, 2000, "10MB", "800 x 800 dual system", "fewer components"),
-    "exact": (800, None, "10MB", "exact 800 x 800 Gram matrix", "random features"),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("cv", [None, "gcv", 3], ids=repr)
-def test_memory(case, cv):
-    """A limit stops the fit before it starts, and is kept where it does not."""
-    n, n_components, limit, what, advice = case
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, 2)).astype(np.float32)
-    model = rk.KernelRidgeRegressorCV(
-        rk.Gaussian(), ALPHAS, n_components, cv=cv, memory_limit=limit
-    )
-    with pytest.raises(MemoryLimitError, match=what) as caught:
-        model.fit(X, X[:, 0])
-    assert advice in str(caught.value)
-    enough = str(caught.value).rpartition("='")[2].partition("'")[0]
-    model.set_params(memory_limit=enough)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        model.fit(X, X[:, 0])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < float(enough.split()[0]) * 1e6
-
-
 # -- what is refused --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "alphas",
-    [[], [0.0], [1.0, -1.0], [np.nan], [[1.0, 2.0]], -1.0, 0, "many"],
+    [[], [1.0, -1.0], [np.nan], [[1.0, 2.0]], 0, "many"],
     ids=repr,
 )
 def test_bad_penalties(data, alphas):
@@ -534,16 +388,6 @@ def test_blocks_of_rows_are_refused(data):
     blocks = rk.RowBlocks.from_arrays(X, Y)
     with pytest.raises(ValueError, match="needs all rows in memory"):
         rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(blocks)
-
-
-def test_a_failed_fit_keeps_the_choice_before(data):
-    X, Y, _, _ = data
-    model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(X, Y)
-    alpha, values = model.alpha_, model.predict(X)
-    with pytest.raises(ValueError, match="alphas"):
-        model.set_params(alphas=[-1.0]).fit(X[::-1], Y)
-    assert model.alpha_ == alpha
-    np.testing.assert_array_equal(model.predict(X), values)
 
 
 @pytest.mark.parametrize("cv", [GroupKFold(3), LeaveOneGroupOut()])

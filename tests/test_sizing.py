@@ -55,26 +55,6 @@ def test_the_promise_holds(name, fourier):
     assert error == pytest.approx(target, rel=0.15)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["gaussian", "long", "optical-2-bias", "sum"])
-@pytest.mark.parametrize("fourier", ["pair", "offset"])
-@pytest.mark.parametrize("target", [0.9, 0.3, 0.11])
-def test_the_smallest_number_is_found(name, fourier, target):
-    """Among all: an odd column costs a pair more than it adds."""
-    kernel = KERNELS.get(name, rk.Gaussian(12.0))
-    target = target / 10 if name == "long" else target
-    n_components = rk.suggest_n_components(kernel, MIXED, target, fourier=fourier)
-    total = np.sum(off_diagonal(kernel(MIXED)) ** 2)
-
-    def error(D):
-        values = kernel.feature_variance(MIXED, n_components=D, fourier=fourier)
-        return math.sqrt(np.sum(off_diagonal(values)) / total)
-
-    assert error(n_components) <= target
-    least = len(kernel.terms())
-    assert all(error(D) > target for D in range(least, n_components))
-
-
 def test_half_the_error_takes_four_times_the_features():
     one, other = (rk.suggest_n_components(None, X, error) for error in (0.02, 0.01))
     assert other == pytest.approx(4 * one, rel=0.01)

@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import nullcontext
 
-import joblib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -220,18 +219,6 @@ def test_rows_of_other_orders_are_copied():
 # Threads.
 
 
-def test_ranges_cover_all_once():
-    for n in (1, 2, 63, 64, 1000):
-        seen = np.zeros(n, int)
-
-        def task(start, stop, seen=seen):
-            assert start % 8 == 0
-            seen[start:stop] += 1
-
-        run_over_ranges(task, n, 1e9, 8)
-        np.testing.assert_array_equal(seen, 1)
-
-
 def test_nothing_is_called_without_items():
     def task(start, stop):
         raise AssertionError
@@ -322,12 +309,6 @@ def product(seed):
     rng = np.random.default_rng(seed)
     Z, V = rng.normal(size=(2000, 256)), rng.normal(size=(10, 256))
     return np.abs(skinny_gemm.multiply(Z, V) - Z @ V.T).max()
-
-
-@pytest.mark.nightly
-def test_products_work_in_processes_of_joblib():
-    errors = joblib.Parallel(n_jobs=2)(joblib.delayed(product)(i) for i in range(4))
-    assert max(errors) < 1e-10
 
 
 def test_products_work_in_several_threads(rng, costly):

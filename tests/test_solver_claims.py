@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold
 
 import randkern as rk
@@ -103,8 +102,7 @@ def test_a_fit_is_as_good_as_it_says(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_components", [80, None])
-@pytest.mark.parametrize("tol", [None, 1e-3, 1e-6])
-@pytest.mark.parametrize("heavy", [1, 5])
+@pytest.mark.parametrize(("heavy", "tol"), [(1, None), (5, None), (5, 1e-3)])
 def test_heavy_rows_do_not_hide_the_others(heavy, tol, n_components, rng):
     X = rng.normal(size=(200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=200)
@@ -125,7 +123,7 @@ def test_heavy_rows_do_not_hide_the_others(heavy, tol, n_components, rng):
 
 
 @pytest.mark.parametrize("lengthscale", [5.0, 22.0])
-@pytest.mark.parametrize("tol", [None, 1e-3, 1e-5])
+@pytest.mark.parametrize("tol", [None, 1e-5])
 def test_the_residual_of_the_exact_kernel_is_the_true_one(tol, lengthscale, rng):
     """In single precision the recurrence goes on where the truth does not."""
     X = rng.normal(size=(300, 5)).astype(np.float32)
@@ -162,10 +160,9 @@ def rows_of(kind, X, y, weight):
     ("kind", "solver", "n_components"),
     [
         *(("array", "cholesky", n) for n in (100, 500, None)),
-        *(("cv", "cholesky", n) for n in (100, 500, None)),
+        *(("cv", "cholesky", n) for n in (100, None)),
         *(("array", "pcg", n) for n in (100, None)),
         *((kind, "cholesky", 100) for kind in ("blocks", "dask", "batches")),
-        *((kind, "pcg", 100) for kind in ("blocks", "dask")),
     ],
 )
 def test_an_intercept_takes_up_an_offset_without_loss(kind, solver, n_components, rng):
@@ -194,18 +191,6 @@ def test_an_intercept_takes_up_an_offset_without_loss(kind, solver, n_components
         model.fit(*rows_of(kind, X, y, weight))
     # Predictions near 1e12 are rounded to 1.2e-4; scikit-learn's are 8.4e-5 off.
     assert np.abs(model.predict(X) - 1e12 - expected).max() < 4e-4
-
-
-def test_fit_intercept_may_become_false_between_batches(rng):
-    X, y = rng.normal(size=(100, 3)), 50 + rng.normal(size=100)
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0), 1e-2, 20, fit_intercept=True, random_state=0
-    )
-    model.partial_fit(X[:40], y[:40]).set_params(fit_intercept=False)
-    model.partial_fit(X[40:], y[40:])
-    Z = evaluate(model.plan_, X)
-    expected = Ridge(1e-2, fit_intercept=False).fit(Z, y).predict(Z)
-    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
 
 
 # -- rounding limits --------------------------------------------------------------

@@ -12,8 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 
 import randkern as rk
-from randkern.exceptions import MemoryLimitError
-from randkern.solvers import PCG, Outcome
+from randkern.solvers import PCG
 
 N, WIDTH = 230, 5
 SIZES = {"even": [46] * 5, "uneven": [1, 100, 3, 120, 6], "single": [1] * 20 + [210]}
@@ -84,16 +83,6 @@ def test_blocks_of_two_precisions_are_fitted_in_double(table):
     assert_alike(model.fit(mixed), whole, 1e-10)
 
 
-@pytest.mark.parametrize("name", ["scale", "median"])
-def test_lengthscales_come_from_all_rows(name, table, weight):
-    X, y = table
-    X[100:] *= 3
-    model = rk.KernelRidgeRegressor(rk.Gaussian(name), 0.1, 60, random_state=0)
-    streamed, whole = fit_both(model, X, y, weight)
-    assert streamed.kernel_.lengthscale == pytest.approx(whole.kernel_.lengthscale)
-    assert_alike(streamed, whole, 1e-9)
-
-
 def frame_of(table, rng):
     X, y = table
     frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
@@ -102,18 +91,16 @@ def frame_of(table, rng):
     return frame, y[:, 0]
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_dataframes_with_categories(solver, table, rng):
+def test_dataframes_with_categories(table, rng):
     frame, y = frame_of(table, rng)
     kernel = rk.Gaussian(1.5, columns=["a", "b"]) + rk.Categorical(columns=["kind"])
-    solver, tolerance = SOLVERS[solver]
-    model = rk.KernelRidgeRegressor(kernel, 0.1, 90, solver=solver, random_state=0)
+    model = rk.KernelRidgeRegressor(kernel, 0.1, 90, random_state=0)
     sizes = [5, 100, 125]
     cuts = np.cumsum([0, *sizes])
     blocks = [(frame.iloc[a:b], y[a:b]) for a, b in itertools.pairwise(cuts)]
     whole = rk.KernelRidgeRegressor(**model.get_params(deep=False)).fit(frame, y)
     streamed = model.fit(rk.RowBlocks(blocks))
-    assert_alike(streamed, whole, tolerance)
+    assert_alike(streamed, whole, 1e-10)
     assert streamed.feature_names_in_.tolist() == ["a", "b", "kind"]
     np.testing.assert_allclose(
         streamed.predict(rk.RowBlocks([block[:1] for block in blocks])),
@@ -149,14 +136,8 @@ def test_targets_come_with_the_blocks(table):
         model.fit(blocks_of(X, y), y)
     with pytest.raises(ValueError, match="y and sample_weight must be None"):
         model.fit(blocks_of(X, y), sample_weight=np.ones(N))
-    for estimator in (model, rk.KernelRidgeClassifier(KERNEL, n_components=20)):
-        with pytest.raises(ValueError, match="requires y"):
-            estimator.fit(rk.RowBlocks([X[:10], X[10:]]))
-
-
-def test_the_exact_kernel_takes_no_blocks(table):
-    with pytest.raises(ValueError, match="n_components"):
-        rk.KernelRidgeRegressor(KERNEL, n_components=None).fit(blocks_of(*table))
+    with pytest.raises(ValueError, match="requires y"):
+        model.fit(rk.RowBlocks([X[:10], X[10:]]))
 
 
 def test_blocks_without_rows(table):
@@ -171,29 +152,12 @@ def test_blocks_without_rows(table):
     assert_alike(model.fit(rk.RowBlocks(empty)), whole, 1e-10)
 
 
-@pytest.mark.parametrize("estimator", ["regressor", "classifier"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_bad_number_in_a_later_block_is_located(estimator, value, table):
+@pytest.mark.parametrize("which", ["rows", "targets", "weights"])
+def test_a_bad_number_in_a_later_block_is_located(which, table, weight):
     X, y = table
-    X = X.copy()
-    X[150, 2] = value
-    kind = getattr(rk, f"KernelRidge{estimator.capitalize()}")
-    targets = y if estimator == "regressor" else (y[:, 0] > 3).astype(int)
-    with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*(NaN|infinity)"):
-        kind(KERNEL, n_components=20).fit(blocks_of(X, targets))
-
-
-def test_a_bad_target_in_a_later_block_is_located(table):
-    X, y = table
-    y[150, 1] = np.nan
+    {"rows": X, "targets": y}.get(which, weight[:, None])[150, 0] = np.nan
     with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*NaN"):
-        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks_of(X, y))
-
-
-def test_a_bad_weight_in_a_later_block_is_located(table, weight):
-    weight[150] = -1
-    with pytest.raises(ValueError, match=r"block 3, from row 104 on: .*[Nn]egative"):
-        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks_of(*table, weight))
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks_of(X, y, weight))
 
 
 def test_blocks_of_other_widths_are_located(table):
@@ -220,16 +184,6 @@ def test_weights_that_are_all_zero(table):
         )
 
 
-def test_a_block_of_weight_zero_counts_for_nothing(table):
-    X, y = table
-    weight = np.ones(N)
-    weight[101:] = 0
-    model = rk.KernelRidgeRegressor(rk.Gaussian("scale"), 0.1, 60, random_state=0)
-    streamed = model.fit(blocks_of(X, y, weight))
-    whole = rk.KernelRidgeRegressor(**model.get_params(deep=False))
-    assert_alike(streamed, whole.fit(X[:101], y[:101]), 1e-9)
-
-
 def test_one_class_is_not_enough(table):
     X, _ = table
     blocks = blocks_of(X, np.ones(N, int))
@@ -244,35 +198,14 @@ def test_labels_of_two_kinds_in_different_blocks(table):
         rk.KernelRidgeClassifier(KERNEL, n_components=20).fit(rk.RowBlocks(blocks))
 
 
-def test_the_memory_limit_holds(table):
-    model = rk.KernelRidgeRegressor(
-        KERNEL, n_components=5000, solver="cholesky", memory_limit="50MB"
-    )
-    with pytest.raises(MemoryLimitError, match="n_components="):
-        model.fit(blocks_of(*table))
-
-
 # What streams are for.
-
-
-def test_validation_rows_come_from_the_stream(table):
-    solver = PCG(tol=1e-12, validation_fraction=0.2)
-    model = rk.KernelRidgeRegressor(KERNEL, 1e-6, 60, solver=solver, random_state=0)
-    streamed, whole = fit_both(model, *table)
-    assert streamed.solution_.outcome is whole.solution_.outcome is Outcome.VALIDATED
-    # Before convergence, conjugate gradients lose the orthogonality of residuals, and
-    # rounding errors grow: up to .034 of predictions, depending on the threads of BLAS
-    # (the median is 1e-7), less than the noise of the targets, .1, by which other
-    # held-out rows would change a fit.
-    X, _ = table
-    assert np.abs(streamed.predict(X) - whole.predict(X)).max() < 0.1
 
 
 def peak_of_fit(n_blocks, solver):
     def make():
         rng = np.random.default_rng(0)
         for _ in range(n_blocks):
-            X = rng.normal(size=(5000, 10)).astype(np.float32)
+            X = rng.normal(size=(2500, 10)).astype(np.float32)
             yield X, X[:, 0]
 
     model = rk.KernelRidgeRegressor(
@@ -288,43 +221,28 @@ def peak_of_fit(n_blocks, solver):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", ["cholesky", PCG(max_iter=2, rank=5)], ids=str)
+@pytest.mark.parametrize(
+    "solver",
+    [
+        "cholesky",
+        pytest.param(PCG(max_iter=2, rank=5), id="pcg", marks=pytest.mark.nightly),
+    ],
+)
 def test_memory_does_not_grow_with_the_rows(solver, monkeypatch):
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
     monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 10**5)
     monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 10**6)
-    peak_of_fit(10, solver)  # compiling takes memory of its own
-    few, many = peak_of_fit(50, solver), peak_of_fit(150, solver)
-    assert many < few + 1e6
+    peak_of_fit(5, solver)  # compiling takes memory of its own
+    few, many = peak_of_fit(100, solver), peak_of_fit(200, solver)
+    assert many < few + 1e6  # half of 8 bytes a row
 
 
-@pytest.mark.slow
-def test_memory_does_not_grow_with_rows_of_which_few_are_sampled(monkeypatch):
-    """Rows that a sample leaves out are let go, also where none has weight."""
-    monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", 10**5)
-    from randkern.data.sample import RowSample
-
-    def peak(n_blocks):
-        generator, sample = np.random.default_rng(0), RowSample()
-        tracemalloc.start()
-        for _ in range(n_blocks):
-            X = generator.normal(size=(500, 200))
-            sample.add(X, None, None, generator)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert sample.rows()[0].shape == (1000, 200)
-        return peak
-
-    assert peak(200) < peak(20) + 1e6
-
-
-@pytest.mark.parametrize("labels", [[0, 1, 2], ["a", "bb", "ccc"]])
-def test_weights_of_classes_count_in_the_lengthscale(rng, labels):
+def test_weights_of_classes_count_in_the_lengthscale(rng):
     """As those of rows do, whether these are in memory or not."""
     X = rng.normal(size=(300, 3))
     numbers = (X[:, 0] > 0.8) * 1 + (X[:, 1] > 1.2)
     X *= 1 + 3 * numbers[:, None]
-    y = np.array(labels)[numbers]
+    y = np.array(["a", "bb", "ccc"])[numbers]
     model = rk.KernelRidgeClassifier(class_weight="balanced", random_state=0)
     model.set_params(n_components=40, kernel=rk.Gaussian("scale")).fit(X, y)
     parts = np.array_split(np.arange(300), 4)
@@ -355,28 +273,23 @@ def test_names_of_parquet_columns(tmp_path, rng):
         model.predict(table.rename(columns={"c": "d"}))
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_whose_features_are_cached_are_read_three_times(
-    solver, weighted, table, weight
-):
+@pytest.mark.parametrize("solver", ["cholesky", PCG(tol=1e-9)], ids=str)
+def test_rows_whose_features_are_cached_are_read_three_times(solver, table, weight):
     """To check them and learn from them, for their features, and to leave some out."""
     X, y = table
     passes = []
 
     def make():
         passes.append(1)
-        parts = (X, y, weight) if weighted else (X, y)
-        return iter([tuple(part[rows] for part in parts) for rows in halves])
+        return iter([(X[rows], y[rows], weight[rows]) for rows in halves])
 
     halves = slice(0, 100), slice(100, N)
     options = {"alpha": 0.1, "n_components": 60, "random_state": 0}
-    solver = PCG(tol=1e-9) if solver == "pcg" else solver
     model = rk.KernelRidgeRegressor(KERNEL, solver=solver, **options)
     streamed = rk.KernelRidgeRegressor(KERNEL, solver=solver, **options)
     assert_alike(
         streamed.fit(rk.RowBlocks(make)),
-        model.fit(X, y, sample_weight=weight if weighted else None),
+        model.fit(X, y, sample_weight=weight),
         1e-5,
     )
     assert len(passes) == 3

@@ -17,11 +17,10 @@ def data(rng, n=60):
 
 
 @pytest.mark.parametrize("n_components", [40, 90])
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05])
-def test_features_against_scikit_learn(rng, n_components, weighted, epsilon):
+def test_features_against_scikit_learn(rng, n_components, epsilon):
     X, y = data(rng)
-    weight = rng.uniform(0.5, 2, 60) if weighted else np.ones(60)
+    weight = rng.uniform(0.5, 2, 60)
     options = {"epsilon": epsilon, "tol": 1e-9, "random_state": 0}
     model = rk.KernelSVR(KERNEL, 3.0, n_components, **options).fit(X, y, weight)
     Z = rk.RandomFeatures(KERNEL, n_components, random_state=0).fit_transform(X)
@@ -77,14 +76,13 @@ def test_a_gap_that_is_left_is_measured(rng):
 
 
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
-def test_the_exact_kernel_against_scikit_learn(rng, C, weighted, unit):
+@pytest.mark.parametrize("C", [0.1, 10.0])
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_the_exact_kernel_against_scikit_learn(rng, C, unit):
     """Also in other units of the targets, with C and ε in these units."""
     X, y = data(rng, 300)
     y[::17] += 3
-    weight = rng.uniform(0.5, 2, 300) if weighted else np.ones(300)
+    weight = rng.uniform(0.5, 2, 300)
     weight[:20] = 0.0
     ours = rk.KernelSVR(KERNEL, unit * C, None, epsilon=0.05 * unit, tol=1e-6)
     ours.fit(X, unit * y, weight)
@@ -115,18 +113,6 @@ def test_targets_within_the_tube(rng, n_components):
     model = rk.KernelSVR(KERNEL, 1.0, n_components, random_state=0)
     values = model.fit(X, np.full(30, 3.0)).predict(X)
     np.testing.assert_allclose(values, 3.0, atol=0.1)
-
-
-def test_outliers_count_less_than_in_ridge(rng):
-    X, y = data(rng, 300)
-    truth = y.copy()
-    y[::10] += 50
-    robust = rk.KernelSVR(KERNEL, 1.0, 100, random_state=0).fit(X, y)
-    ridge = rk.KernelRidgeRegressor(
-        KERNEL, 1.0, 100, fit_intercept=True, random_state=0
-    ).fit(X, y)
-    errors = [np.mean((fit.predict(X) - truth) ** 2) for fit in (robust, ridge)]
-    assert errors[0] < 0.25 * errors[1]
 
 
 def test_what_is_refused(rng):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import randkern as rk
-from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
+from _skeleton_cases import ACTIVATIONS, BASES, points
 from _tensors import (
     DTYPES,
     assert_close,
@@ -20,8 +20,6 @@ from randkern.plan import evaluate
 from randkern.torch import FeatureMap
 
 pytestmark = pytest.mark.slow
-
-each_base = pytest.mark.parametrize("base", BASES)
 
 
 def mixed(bases, activations=("relu", "hermite2"), seed=0, n_rows=9):
@@ -70,26 +68,6 @@ def test_duals_of_large_optical_degrees(degree):
     assert_close(dual(tensor(rho)), dual(rho), 1e-12)
     single = rho.astype(np.float32)
     assert_close(dual(tensor(single)), dual(single), 1e-5)
-
-
-@pytest.mark.nightly
-@each_base
-@pytest.mark.parametrize("activation", ["relu", "erf"])
-def test_exact_values(base, activation, rng):
-    for skeleton in shapes(ACTIVATIONS[activation], BASES[base]).values():
-        X, Y = (points(BASES[base], n, 9, rng) for n in (6, 4))
-        kernel = rk.Compositional(skeleton)
-        for dtype, share in ((np.float64, 1e-12), (np.float32, 1e-6)):
-            x, y = X.astype(dtype), Y.astype(dtype)
-            with dispatch():
-                assert_close(kernel(tensor(x)), kernel(x), share)
-                assert_close(kernel(tensor(x), tensor(y)), kernel(x, y), share)
-                assert_close(kernel.diag(tensor(x)), kernel.diag(x), share)
-                got = skeleton.kernel(tensor(x), tensor(y))
-            assert_close(got, skeleton.kernel(x, y), share)
-            expected = kernel._gram(x, None, precise=False)
-            got = kernel._gram(tensor(x), None, precise=False)
-            assert_close(got, expected, 3 * share)
 
 
 WRONG = {
@@ -154,20 +132,6 @@ def test_features_are_those_of_numpy(role, dtype, device, fourier, monkeypatch):
         assert_close(again, expected, share)
 
 
-@pytest.mark.nightly
-@each_base
-@pytest.mark.parametrize("activation", ["relu", "optical-4", "series"])
-def test_features_of_every_base(base, activation, rng):
-    for skeleton in shapes(ACTIVATIONS[activation], BASES[base]).values():
-        X = points(BASES[base], 6, 9, rng)
-        features = rk.RandomFeatures(rk.Compositional(skeleton), 41, random_state=2)
-        expected = features.fit(X).transform(X)
-        with dispatch():
-            assert_close(features.transform(tensor(X)), expected, 1e-11)
-            single = features.transform(tensor(X.astype(np.float32)))
-        assert_close(single, expected.astype(np.float32), 2e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @each_role
@@ -207,9 +171,6 @@ def test_pixels(device, rng):
         assert_close(got, to_angles.transform(settings), 1e-7)
     with dispatch(), pytest.raises(ValueError, match="NaN"):
         to_angles.transform(torch.full((2, 6), np.nan, device=device))
-
-
-# -- the device path --------------------------------------------------------------
 
 
 # -- layers -----------------------------------------------------------------------

@@ -1,14 +1,10 @@
 """What holds for every estimator that is given tensors."""
 
 import copy
-import pickle
 
-import numpy as np
 import pytest
-import sklearn
 
 import randkern as rk
-from _tensors import dispatch, tensor, torch
 from randkern.solvers import PCG
 
 RIDGE = [
@@ -38,30 +34,6 @@ pytestmark = pytest.mark.slow
 
 def name(estimator):
     return type(estimator).__name__
-
-
-@pytest.fixture
-def data(rng):
-    X = rng.normal(size=(120, 3))
-    return X, (np.sin(X[:, 0]) + 0.3 * rng.normal(size=120) > 0).astype(float)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("model", MODELS, ids=name)
-def test_predictions_are_made_where_the_model_is(model, data):
-    X, y = data
-    model = sklearn.clone(model).fit(X, y)
-    with dispatch():
-        with pytest.raises(
-            ValueError,
-            match="X is a tensor on cpu, but the model was fitted on a NumPy array",
-        ):
-            model.predict(tensor(X))
-        model.fit(tensor(X), tensor(y))
-        with pytest.raises(ValueError, match="fitted on a tensor on cpu"):
-            model.predict(X)
-        again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(tensor(X)), model.predict(tensor(X)))
 
 
 @pytest.mark.slow

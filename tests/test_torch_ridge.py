@@ -91,9 +91,6 @@ def test_auto_chooses_as_for_arrays(n_components, short, rng):
     assert chosen[0] == chosen[1]
 
 
-# -- the device path --------------------------------------------------------------
-
-
 # -- conjugate gradients ----------------------------------------------------------
 
 
@@ -137,28 +134,6 @@ def test_iterations_are_those_of_arrays(shape, device, rng):
         solver.init(operator, 1e-3), tensor(b, device), start=tensor(start, device)
     )
     np.testing.assert_allclose(host(got.value), expected.value, atol=1e-6)
-
-
-@pytest.mark.parametrize("estimator", ["KernelRidgeRegressor", "KernelRidgeClassifier"])
-def test_rows_held_out(estimator, rng):
-    X, y, weight = rows(rng, 600)
-    y = y - 100
-    if estimator == "KernelRidgeClassifier":
-        y = np.digitize(y, [-0.5, 0.5])
-    model = getattr(rk, estimator)(
-        alpha=1e-6,
-        n_components=200,
-        solver=PCG(validation_fraction=0.2, patience=5),
-        fit_intercept=True,
-        random_state=0,
-    )
-    expected = copy.deepcopy(model).fit(X, y, weight)
-    with dispatch():
-        model.fit(tensor(X), tensor(y), tensor(weight))
-        assert model.solution_.outcome is expected.solution_.outcome
-        assert model.solution_.iterations == expected.solution_.iterations
-        got = host(model.predict(tensor(X)))
-    np.testing.assert_allclose(got, expected.predict(X), atol=1e-3)
 
 
 # -- the boundary -----------------------------------------------------------------

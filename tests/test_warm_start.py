@@ -26,12 +26,9 @@ def regressor(n_components=60, alpha=0.1, **parameters):
 
 @EITHER
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_it_starts_at_the_last_weights(
-    n_components, fit_intercept, weighted, table, rng
-):
+def test_it_starts_at_the_last_weights(n_components, fit_intercept, table, rng):
     X, y = table
-    weight = rng.integers(0, 3, len(y)) if weighted else None
+    weight = rng.integers(0, 3, len(y))
     # Without a seed: the features are those of the last fit.
     model = regressor(n_components, fit_intercept=fit_intercept).fit(X, y, weight)
     cold, values = model.solution_.iterations, model.predict(X)

@@ -123,7 +123,7 @@ def curves(
     )
     scale = scale or (100.0 if y in PERCENT else 1.0)
     keys = [by] if isinstance(by, str) else list(by)
-    table = pd.DataFrame(list(records))
+    table = pd.DataFrame(records)
     if table.empty or y not in table:
         return
     table = table[table[y].notna() & ((table[y] > 0) | ("y" not in log))]

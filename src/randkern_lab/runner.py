@@ -28,7 +28,7 @@ from randkern.study.records import installed_versions, write_results
 
 from .process import SkippedCase
 from .provenance import code_version, machine, peak_memory_bytes, provenance
-from .tables import skip_notes
+from .tables import plain, skip_notes
 
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -164,7 +164,7 @@ def run(
         "dataset": None,
         "published": [],
     }
-    own = dict(script.run(options, recorder))
+    own = {key: plain(part) for key, part in script.run(options, recorder).items()}
     for part in ("arguments", "versions"):  # to which a script adds
         results[part] |= own.pop(part, {})
     results |= {"records": recorder.records, "skipped": recorder.skipped} | own

@@ -22,18 +22,26 @@ HEADINGS = {"n_components": "D", "n_train": "n"}
 # -- tables --------------------------------------------------------------------------
 
 
-def _table(title: str, columns: Iterable[str], rows: Any, caption: str = "") -> Any:
-    """Return a dataframe of texts, with its title and its caption in ``attrs``."""
+def frame(results: Mapping[str, Any], query: str = "", key: str = "records") -> Any:
+    """Return the records of results, or what is under another key, as a dataframe."""
     import pandas as pd
 
-    table = pd.DataFrame(rows, columns=list(columns), dtype=object)
-    table.attrs = {"title": title, "caption": caption}
-    return table
+    table = pd.DataFrame(results[key])
+    if not query or table.empty:
+        return table
+    return table.query(query, engine="python", local_dict={}, global_dict={})
+
+
+def plain(value: Any) -> Any:
+    """Return a dataframe as JSON: rows as dicts, None for what is missing."""
+    if not hasattr(value, "to_dict"):
+        return value
+    return value.astype(object).where(value.notna(), None).to_dict("records")
 
 
 def pivot(
     results: Mapping[str, Any],
-    records: Iterable[Record],
+    records: Any,
     title: str,
     row: str | Sequence[str],
     column: str,
@@ -54,29 +62,32 @@ def pivot(
     of its rows. With a key `per` there is a table for each of its values.
     """
     keys = [row] if isinstance(row, str) else list(row)
+    label = label or (lambda *values: ", ".join(map(count, values)))
+    corner = corner or ", ".join(HEADINGS.get(key, key) for key in keys)
     for own in _parts(records, per):
-        known = text(title, {**results, **own[0]})
+        known = text(title, {**results, **own.iloc[0]})
         if "{" in column:
-            own = [{**record, column: text(column, record)} for record in own]
-        values = list(dict.fromkeys(record[column] for record in own))
-        names = headings
+            own = own.assign(**{column: own.apply(lambda r: text(column, r), axis=1)})
+        names = headings or list(own[column].unique())
         if not isinstance(names, Mapping):
-            names = {value: str(value) for value in names or values}
-        shown = {value: name for value, name in names.items() if value in values}
-        rows = []
-        places = dict.fromkeys(tuple(r[key] for key in keys) for r in own)
-        for place in sorted(places, key=_position):
-            these = of(own, **dict(zip(keys, place, strict=True)))
-            cells = [_cell(of(these, **{column: value}), cell) for value in shown]
-            told = label or (lambda *values: ", ".join(map(count, values)))
-            rows.append((told(*place), *cells))
-        first = corner or ", ".join(HEADINGS.get(key, key) for key in keys)
-        yield _table(known, (first, *shown.values()), rows)
+            names = {value: str(value) for value in names}
+        shown = {v: name for v, name in names.items() if v in set(own[column])}
+        places = own[keys].astype(object).where(own[keys].notna(), None)
+        cells: dict[Any, dict[Any, str]] = {}
+        by = [*(places[key] for key in keys), own[column]]
+        for (*place, value), group in own.groupby(by, sort=False, dropna=False):
+            place = tuple(None if part != part else part for part in place)
+            cells.setdefault(place, {})[value] = _cell(group, cell)
+        rows = [
+            (label(*place), *(cells[place].get(value, "") for value in shown))
+            for place in sorted(cells, key=_position)
+        ]
+        yield _table(known, (corner, *shown.values()), rows)
 
 
 def listing(
     results: Mapping[str, Any],
-    records: Iterable[Record],
+    records: Any,
     title: str,
     headings: str,
     row: str,
@@ -92,31 +103,40 @@ def listing(
     """
     pairs = list(zip(headings.split(" | "), row.split(" | "), strict=True))
     for own in _parts(records, per):
-        texts = {name: [text(cell, r) for r in own] for name, cell in pairs}
+        texts = {
+            name: [text(cell, r) for _, r in own.iterrows()] for name, cell in pairs
+        }
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
-        known = {**results, **own[0]}
+        known = {**results, **own.iloc[0]}
         yield _table(text(title, known), texts, rows, text(caption, known))
 
 
-def _parts(records: Iterable[Record], per: str) -> list[list[Any]]:
-    """Return records for each value of a key, or all; none for none."""
-    own = list(records)
-    if per:
-        return [part for _, part in groups(own, per)]
-    return [own] if own else []
-
-
-def _cell(records: Records, shown: Cell) -> str:
-    """Return what is shown of the means of some records."""
-    if not records:
-        return ""
-    if isinstance(shown, str):
-        keys = [key for _, key, _, _ in Formatter().parse(shown) if key]
-        return text(shown, {key: known_mean(records, key) for key in keys})
+def _table(title: str, columns: Iterable[str], rows: Any, caption: str = "") -> Any:
+    """Return a dataframe of texts, with its title and its caption in ``attrs``."""
     import pandas as pd
 
-    return shown(pd.DataFrame(records))
+    table = pd.DataFrame(rows, columns=list(columns), dtype=object)
+    table.attrs = {"title": title, "caption": caption}
+    return table
+
+
+def _parts(records: Any, per: str) -> list[Any]:
+    """Return records for each value of a key, or all; none for none."""
+    import pandas as pd
+
+    own = pd.DataFrame(records)
+    if per and len(own):
+        return [part for _, part in own.groupby(per, sort=False)]
+    return [own] if len(own) else []
+
+
+def _cell(records: Any, shown: Cell) -> str:
+    """Return what is shown of the means of some records."""
+    if callable(shown):
+        return shown(records)
+    keys = {key for _, key, _, _ in Formatter().parse(shown) if key}
+    return text(shown, records[list(keys & set(records))].astype(float).mean())
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -197,6 +217,8 @@ def written(value: Any, form: Form) -> str:
     """Format a value; None and NaN are "", but "exact" as a count."""
     if form != "count" and (value is None or value != value):
         return ""
+    if isinstance(value, float) and form in ("", ",") and value.is_integer():
+        value = int(value)  # pandas makes it a float beside missing values
     if isinstance(form, str) and form.endswith("p"):
         return format(100 * value, form[:-1] + "f")
     if isinstance(form, str) and form not in FORMS:
@@ -254,7 +276,8 @@ def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
     """Return a sentence per reason for skipped cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for note in results.get("skipped", ()):
-        who = ", ".join(str(note[k]) for k in keys if k != "n_components" and note[k])
+        named = (note.get(key) for key in keys if key != "n_components")
+        who = ", ".join(str(value) for value in named if value)
         size = note.get("n_components") if "n_components" in keys else ""
         reasons.setdefault((who, note["reason"]), []).append(count(size))
     return [

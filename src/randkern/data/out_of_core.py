@@ -81,9 +81,6 @@ class StreamedRows(TrainingData):
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
         return self._changed(partial(ArrayRows.rescaled, shift=shift, scale=scale))
 
-    def without(self, numbers: np.ndarray) -> StreamedRows:
-        return self._changed(partial(ArrayRows.without, numbers=numbers))
-
 
 class _CheckedBlocks:
     """The rows of a stream, checked for an estimator in every pass.

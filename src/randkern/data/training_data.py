@@ -142,10 +142,6 @@ class TrainingData:
         """Return the rows with targets minus shifts (k,), divided by scales (k,)."""
         raise NotImplementedError
 
-    def without(self, numbers: np.ndarray) -> TrainingData:
-        """Return the rows with the weight 0 at these ascending numbers."""
-        raise NotImplementedError
-
 
 class ArrayRows(TrainingData):
     """Rows in memory, or on disk behind an array; also a block or a shard.
@@ -227,14 +223,6 @@ class ArrayRows(TrainingData):
         like = ops_of(self.Y).float64_like
         Y = (self.Y - like(shift, self.Y)) / like(scale, self.Y)
         return ArrayRows(self.X, Y, self.weight, self.start)
-
-    def without(self, numbers: np.ndarray) -> ArrayRows:
-        used = np.ones(self.n_rows)
-        low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
-        used[numbers[low:high] - self.start] = 0.0
-        weight = ops_of(self.Y).float64_like(used, self.Y)
-        weight = weight if self.weight is None else weight * self.weight
-        return ArrayRows(self.X, self.Y, weight, self.start)
 
 
 @dataclasses.dataclass(frozen=True)

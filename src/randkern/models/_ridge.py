@@ -275,10 +275,6 @@ class KernelRidge(RidgeModel):
     # That of the stream of the last fit.
     _key: int
 
-    @abstractmethod
-    def _error_of(self, Y: Array, predictions: Array, weight: Array) -> float:
-        """Return the error of predictions, (n, k), for validation."""
-
     def _validate_params(self) -> None:
         if isinstance(self.solver, str) and self.solver == "sgd":
             raise ValueError(
@@ -376,7 +372,7 @@ class KernelRidge(RidgeModel):
 
         def solve(alpha: float) -> Fitted:
             systems.clear()  # free its memory first
-            system = system_of(data, solver, alpha, self.fit_intercept, self._error_of)
+            system = system_of(data, solver, alpha, self.fit_intercept)
             systems.append(system)
             solution = system.solve(report, start)
             weights, intercept = system.operator.weights_of(solution.value)

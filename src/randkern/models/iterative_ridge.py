@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from randkern._memory import check_memory
-from randkern._random import Stream
 from randkern._validation import Array
 from randkern.backend.namespace import ops_of
-from randkern.data.training_data import ArrayRows, FitData, TrainingData
-from randkern.models._feature_model import predict_by_features
+from randkern.data.training_data import ArrayRows, FitData
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
@@ -77,7 +74,6 @@ class System:
     settled: Callable[[np.ndarray], bool] = trace_settled
     loss: Loss | None = None
     sizes: np.ndarray | None = None
-    validate: Callable[[Any], float] | None = None
 
     def solve(self, callback: Callback, weights: Array = None) -> Solution:
         """Return the solution of the solver, which may begin at earlier weights."""
@@ -99,7 +95,6 @@ class System:
             start=start,
             sizes=self.sizes,
             loss=self.loss,
-            validate=self.validate,
             callback=callback,
             companions=self.companions,
             settled=self.settled,
@@ -122,15 +117,11 @@ def system_of(
     solver: IterativeSolver,
     alpha: float,
     fit_intercept: bool,
-    error_of: Callable[[Any, Any, Any], float],
 ) -> System:
-    """Return the system that the solver takes.
-
-    `error_of(Y, predictions, weight)` is the error of predictions for validation.
-    """
+    """Return the system that the solver takes."""
     if data.plan is None:
         return _dual_system(data, solver, alpha, fit_intercept)
-    return _primal_system(data, solver, alpha, fit_intercept, error_of)
+    return _primal_system(data, solver, alpha, fit_intercept)
 
 
 def _is_lost_in_rounding(data: FitData, probed: ProbedRows, alpha: float) -> bool:
@@ -151,20 +142,10 @@ def _primal_system(
     solver: IterativeSolver,
     alpha: float,
     center: bool,
-    error_of: Callable[[Any, Any, Any], float],
 ) -> System:
     """Return the normal equations of features, by their products."""
     rows, plan = data.rows, data.plan
     stream = data.stream.child("solver")
-    block: Any = None
-    if solver.validation_fraction is not None:
-        if not rows.in_one_place:
-            raise ValueError(
-                "validation_fraction needs all rows in one process, not on a "
-                "cluster or on several devices; use validation_fraction=None."
-            )
-        held_out, block = _held_out(rows, solver.validation_fraction, stream)
-        rows = rows.without(held_out)
     statistics = rows.survey()
     probed = ProbedRows.of(
         rows,
@@ -194,7 +175,7 @@ def _primal_system(
         spread=statistics.spread,
         **(_FOR_LABELS if data.targets.labelled else {}),
     )
-    system = System(
+    return System(
         solver,
         operator,
         alpha,
@@ -204,16 +185,6 @@ def _primal_system(
         settled=_leverage_settled,
         loss=loss,
     )
-    if block is None:
-        return system
-
-    def error(weights: Array) -> float:
-        """Return the validation error of weights."""
-        predictions = predict_by_features(plan, weights, block.X)
-        predictions = predictions + operator.intercept(weights)
-        return error_of(block.Y, predictions, block.weight)
-
-    return replace(system, validate=error)
 
 
 def _dual_system(
@@ -224,11 +195,6 @@ def _dual_system(
     The residual r of the dual system bounds the difference of predictions at the
     training rows from those of the solution, K(K + αI)⁻¹r.
     """
-    if solver.validation_fraction is not None:
-        raise ValueError(
-            "validation_fraction needs random features, got the exact kernel "
-            "(n_components=None); set tol instead."
-        )
     rows = data.rows.as_arrays()
     stream = data.stream.child("solver")
     statistics = rows.survey()
@@ -279,24 +245,3 @@ def _dual_solver(
     advice = "Use random features (for instance n_components=10_000)"
     check_memory(needed, limit, subject, advice)
     return solver, iterating
-
-
-def _held_out(
-    rows: TrainingData, fraction: float, stream: Stream
-) -> tuple[np.ndarray, ArrayRows]:
-    """Return the numbers of validation rows, and the rows."""
-    n = round(fraction * rows.n_rows)
-    if not 0 < n < rows.n_rows:
-        raise ValueError(
-            f"validation_fraction={fraction} of {rows.n_rows} rows leaves no rows to "
-            "train on, or none to validate on; use another fraction, or None."
-        )
-    generator = stream.child("validation").generator()
-    numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
-    block = rows.take(numbers)
-    if block.weight is not None and not (block.weight > 0).any():
-        raise ValueError(
-            f"validation_fraction={fraction} has held out only rows of sample_weight "
-            "0; remove these rows."
-        )
-    return numbers, block

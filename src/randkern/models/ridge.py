@@ -12,7 +12,6 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing, remember
 from randkern._sklearn import StrOptions
 from randkern._validation import check_has_targets, check_weights, validate_rows
-from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
@@ -33,16 +32,6 @@ class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
         self._left_out_sizes = abs(residuals)
         self._left_out_weight = sample.weight
 
-    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the mean squared error, each target in units of its variance."""
-        ops = ops_of(Y)
-        share = ops.float64_ones(len(Y), Y) if weight is None else weight
-        share = share / share.sum()
-        spread = share @ (Y - share @ Y) ** 2
-        spread[spread == 0] = 1.0
-        errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
-        return ops.average(errors, weight)
-
 
 class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
     """Mixin for ridge models of labels, coded as ±1."""
@@ -52,14 +41,6 @@ class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
         self.temperature_, self.calibration_offset_ = calibrate(
             Y - residuals, Y > 0, sample.weight
         )
-
-    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the share of misclassified rows."""
-        if Y.shape[1] == 1:
-            wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
-        else:
-            wrong = Y.argmax(axis=1) != predictions.argmax(axis=1)
-        return ops_of(Y).average(ops_of(Y).as_float64(wrong), weight)
 
 
 class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):

@@ -21,7 +21,6 @@ class Outcome(Enum):
     SUCCESS = "solved to working precision"
     CONVERGED = "the residual is below the tolerance"
     LOSS_CONVERGED = "the loss is within the tolerance of its minimum"
-    VALIDATED = "the validation error has stopped decreasing"
     STOPPED = "a callback stopped the iteration"
     ITERATION_LIMIT = (
         "the limit of iterations (max_iter) was reached before the tolerance: increase "
@@ -82,40 +81,6 @@ class Solution:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
-
-
-# The error on few rows is noisy, while conjugate gradients approach the minimiser: the
-# last of the iterates within this share of the least error is taken.
-_AS_GOOD = 1e-2
-# Smaller relative decreases do not count as progress.
-_MIN_GAIN = 1e-3
-
-
-class EarlyStopping:
-    """Selects the last solution within 1 % of the least error on validation rows."""
-
-    def __init__(self, patience: int, validate: Callable[[Any], float] | None):
-        self._validate = validate
-        self._patience = patience
-        # The least error, the error at the last sufficient decrease, and the number of
-        # iterations since.
-        self._lowest = self._noted = np.inf
-        self._since = 0
-        self.value: Array = None
-
-    def is_past(self, X: Array) -> bool:
-        """Record a solution; return whether the error has stopped decreasing."""
-        if self._validate is None:
-            return False
-        error = self._validate(X)
-        self._since += 1
-        if error < self._noted * (1 - _MIN_GAIN):
-            self._noted = error
-            self._since = 0
-        self._lowest = min(self._lowest, error)
-        if error <= self._lowest * (1 + _AS_GOOD):
-            self.value = X
-        return self._since >= self._patience
 
 
 @dataclass(frozen=True)
@@ -179,8 +144,6 @@ class IterativeSolver(BaseEstimator, ABC):
     tol: float | None = 1e-6
     #: Number of eigenpairs of the preconditioner; None: chosen by its size and memory.
     rank: int | None = 0
-    #: Share of the rows that are held out for early stopping, if any.
-    validation_fraction: float | None = None
 
     @property
     def is_coarse(self) -> bool:
@@ -200,8 +163,8 @@ class IterativeSolver(BaseEstimator, ABC):
         """Return the solution, with its residual and a named outcome.
 
         Further arguments, which models pass by name, are a `callback`; `start`, the
-        solution to begin at; `loss`, `sizes` and `validate`, which say when to stop;
-        and `companions`, further right-hand sides. :meth:`randkern.solvers.PCG.solve`
+        solution to begin at; `loss` and `sizes`, which say when to stop; and
+        `companions`, further right-hand sides. :meth:`randkern.solvers.PCG.solve`
         documents them. A solver that ignores `companions` returns a solution without
         them: the model then has no leave-one-out predictions.
         """

@@ -18,7 +18,6 @@ from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
-    EarlyStopping,
     IterativeSolver,
     Outcome,
     Progress,
@@ -375,13 +374,6 @@ class PCG(IterativeSolver):
         Number of eigenpairs in the preconditioner; None: a 32nd of the
         size of A, from 64 (or a quarter of it) to 600. 0 uses none. With
         landmarks any other number is ignored: their factor makes the preconditioner.
-    validation_fraction : float or None
-        Share of the rows that a model holds out for early stopping: when their error
-        has not decreased for `patience` iterations, the last weights whose error is
-        within 1 % of the smallest are taken.
-        The loss then does not stop the iteration, unless `loss_tol` is given.
-    patience : int
-        Number of iterations without a new lowest validation error before stopping.
     callback : callable, optional
         Called with a :class:`Progress` after every iteration; returning True stops.
 
@@ -406,8 +398,6 @@ class PCG(IterativeSolver):
         "loss_tol": [Interval(Real, 0, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "rank": [Interval(Integral, 0, None, closed="left"), None],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
-        "patience": [Interval(Integral, 1, None, closed="left")],
         "callback": [callable, None],
     }
 
@@ -417,16 +407,12 @@ class PCG(IterativeSolver):
         loss_tol: float | None = None,
         max_iter: int = 200,
         rank: int | None = None,
-        validation_fraction: float | None = None,
-        patience: int = 20,
         callback: Callback | None = None,
     ):
         self.tol = tol
         self.loss_tol = loss_tol
         self.max_iter = max_iter
         self.rank = rank
-        self.validation_fraction = validation_fraction
-        self.patience = patience
         self.callback = callback
 
     @property
@@ -465,7 +451,6 @@ class PCG(IterativeSolver):
         start: Array = None,
         sizes: np.ndarray | None = None,
         loss: Loss | None = None,
-        validate: Callable[[Any], float] | None = None,
         callback: Callback | None = None,
         companions: Array = None,
         settled: Callable[[np.ndarray], bool] = trace_settled,
@@ -485,8 +470,6 @@ class PCG(IterativeSolver):
             0 or to rows of enormous weight, ‖r‖ ≤ tol·‖b‖ allows errors as large as
             these deviations.
         loss : Loss, optional
-        validate : callable, optional
-            Returns the validation error of a solution; see `patience`.
         callback : callable, optional
             Called in addition to that of the solver.
         companions : array of shape (n, s), optional
@@ -502,7 +485,6 @@ class PCG(IterativeSolver):
         companion_rhs = (
             ops.float64_zeros((len(B), 0), B) if companions is None else companions
         )
-        best = EarlyStopping(self.patience, validate)
         run = _Run(
             self,
             state,
@@ -512,7 +494,6 @@ class PCG(IterativeSolver):
             start=start,
             sizes=sizes,
             loss=loss,
-            best=best,
         )
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
@@ -545,7 +526,6 @@ class _Run:
     start: Array
     sizes: np.ndarray | None
     loss: Loss | None
-    best: EarlyStopping
 
     def __post_init__(self) -> None:
         sizes = self.sizes
@@ -604,8 +584,6 @@ class _Run:
             drift_squares = self.now.drift_squares(self.state)
             if self._outcome(np.inf, drift_squares) is None:
                 self._verify()
-        if self.best.is_past(self.now.X):
-            self.outcome = Outcome.VALIDATED
         return True
 
     def finish(self) -> None:
@@ -654,9 +632,8 @@ class _Run:
                 f"{iterations} iterations of {self.solver}{added}).",
                 ConvergenceWarning,
             )
-        value = self.now.X if self.best.value is None else self.best.value
         return Solution(
-            value.reshape(shape),
+            self.now.X.reshape(shape),
             self.residual,
             iterations,
             self.outcome,
@@ -711,10 +688,7 @@ class _Run:
         """
         solver, state = self.solver, self.state
         has_loss = self.loss is not None and state.shift > 0
-        stops_by_loss = has_loss and (
-            solver.loss_tol is not None
-            or (solver.tol is None and solver.validation_fraction is None)
-        )
+        stops_by_loss = has_loss and (solver.loss_tol is not None or solver.tol is None)
         within = True
         if has_loss:
             loss_tol = _LOSS_TOL if solver.loss_tol is None else solver.loss_tol

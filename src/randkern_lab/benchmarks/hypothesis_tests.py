@@ -29,7 +29,7 @@ from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import listing, of
+from ..tables import frame, listing
 
 #: Questions, with what is true of the samples: first the hypothesis.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -92,15 +92,10 @@ _FULL_ROWS = 1000
 _SLOW, _SLOW_ROWS = ("exact", "distances"), 300
 
 
-def _with_intervals(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records with 95 % intervals of their shares (Wilson's)."""
-    result = []
-    for record in results["records"]:
-        trials = record["trials"]
-        share = binomtest(round(record["rejected"] * trials), trials)
-        low, high = share.proportion_ci(method="wilson")
-        result.append({**record, "low": float(low), "high": float(high)})
-    return result
+def _interval(trials: int, share: float) -> str:
+    """Return Wilson's 95 % interval of a share, in percentage points."""
+    interval = binomtest(round(share * trials), trials).proportion_ci(method="wilson")
+    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
 
 
 def samples(
@@ -179,13 +174,14 @@ def rejections(options: Options, case: Case) -> dict[str, Any]:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    records = frame(results)
     yield from listing(
         results,
-        _with_intervals(results),
+        records.assign(interval=list(map(_interval, records.trials, records.rejected))),
         "{question}: rejected at 5 %, and CPU seconds of a test",
         "test | rows | samples | truth | rejected | 95 % interval | CPU s",
         "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
-        "{low:.1p} to {high:.1p} | {seconds:.3g}",
+        "{interval} | {seconds:.3g}",
         per="question",
     )
 
@@ -205,7 +201,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     ):
         curves(
             place,
-            [r for r in results["records"] if r["truth"] in truths],
+            frame(results, f"truth in {truths}"),
             "n",
             "rejected",
             METHODS,
@@ -220,7 +216,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     for place, question in zip(axes[4:], QUESTIONS, strict=True):
         curves(
             place,
-            of(results["records"], question=question),
+            frame(results, f"question == '{question}'"),
             "n",
             "seconds",
             METHODS,

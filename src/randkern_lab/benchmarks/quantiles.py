@@ -25,7 +25,7 @@ from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Recorder, grid
-from ..tables import aggregated, listing
+from ..tables import frame, listing
 
 LEVELS = (0.05, 0.5, 0.95)
 _COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
@@ -120,16 +120,6 @@ def fit_quantiles(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _over_seeds(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    scores = ["rmse", "pinball", "coverage"]
-    return aggregated(
-        results["records"],
-        ["label", "n"],
-        mean=[*scores, "crossing", "train_cpu_seconds"],
-        std=scores,
-    )
-
-
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """Options of ``randkern bench quantiles``."""
@@ -160,9 +150,15 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    scores = ["rmse", "pinball", "coverage"]
+    means = {
+        name: (name, "mean") for name in (*scores, "crossing", "train_cpu_seconds")
+    }
+    spread = {f"{name}_std": (name, "std") for name in scores}
+    seeds = frame(results).groupby(["label", "n"], sort=False)
     yield from listing(
         results,
-        _over_seeds(results),
+        seeds.agg(n_seeds=("seed", "size"), **means, **spread).reset_index(),
         "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
         "method | rows | RMSE | pinball | between | crossing | CPU s",
         "{label} | {n:,} | {rmse:.3f} ± {rmse_std:.3f} | {pinball:.4f} ± "

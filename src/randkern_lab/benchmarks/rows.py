@@ -1,7 +1,5 @@
 """Rows that every process of a benchmark reads from files, and where they come from."""
 
-import math
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
 import randkern
-from randkern._memory import format_bytes
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
@@ -27,8 +24,6 @@ from ..scoring import Trial, fit_and_score
 _WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
 #: Of temporary folders, in ``TMPDIR``.
 PREFIX = "randkern-bench-"
-_CHUNK_ROWS = 65_536
-_NOISE = 0.1
 
 
 @dataclass(frozen=True)
@@ -145,61 +140,3 @@ def saved_rows(folder: str, n_train: int | None = None) -> Rows:
     mapped = Rows(*(np.load(file, mmap_mode="r") for file in files))
     first = mapped._replace(X=mapped.X[:n_train], y=mapped.y[:n_train])
     return Rows(*map(np.array, first))
-
-
-@dataclass(frozen=True)
-class RowFile:
-    """The first rows of a file of float32 numbers, an array that is read in slices.
-
-    Every slice is read with `numpy.fromfile`. A memory map would serve a fit as well,
-    but its pages count as memory of the process for as long as the system keeps them,
-    whatever the fit needs.
-    """
-
-    path: Path
-    shape: tuple[int, ...]
-    dtype = np.dtype(np.float32)
-
-    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
-        start, stop, step = rows.indices(self.shape[0])
-        if step != 1:
-            raise ValueError(f"rows are read in a row, got a step of {step}")
-        width = math.prod(self.shape[1:])
-        n = max(0, stop - start)
-        offset = start * width * self.dtype.itemsize
-        flat = np.fromfile(self.path, self.dtype, n * width, offset=offset)
-        return flat.reshape((n, *self.shape[1:]))
-
-
-def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[Path, Path]:
-    """Write `n` normal rows and their targets, some rows at a time.
-
-    As in real data, the columns' variances decrease: that of column j as 1/j², with
-    mean 1. The target is a smooth function plus noise of variance 0.01:
-    y = √2 sin(w·x + b) + 0.1 ε, where w has a random direction and w·x has variance 1.
-
-    Returns the paths of the files of n × d and of n float32 numbers.
-    """
-    needed, free = 4 * n * (d + 1), shutil.disk_usage(folder).free
-    if needed > free:
-        raise ValueError(
-            f"{n:,} rows of {d:,} columns take {format_bytes(needed)}; {folder} has "
-            f"{format_bytes(free)} left; set TMPDIR to another disk, or ask for fewer"
-        )
-    rng = np.random.default_rng(seed)
-    sizes = 1.0 / np.arange(1, d + 1)
-    sizes = (sizes / math.sqrt(np.mean(sizes**2))).astype(np.float32)
-    direction = rng.standard_normal(d)
-    direction /= np.linalg.norm(direction * sizes)
-    offset = rng.uniform(0, 2 * math.pi)
-    paths = Path(folder) / "X.float32", Path(folder) / "y.float32"
-    with paths[0].open("wb") as X_file, paths[1].open("wb") as y_file:
-        for start in range(0, n, _CHUNK_ROWS):
-            size = min(_CHUNK_ROWS, n - start)
-            X: Any = rng.standard_normal((size, d), dtype=np.float32)
-            X *= sizes
-            y = math.sqrt(2) * np.sin(X @ direction + offset)
-            y += _NOISE * rng.standard_normal(size)
-            X.tofile(X_file)
-            y.astype(np.float32).tofile(y_file)
-    return paths

@@ -270,7 +270,7 @@ def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _rank(own: Any) -> str:
     """Return a mean rank, and on how many tables the first method is as good."""
     rank, wins = own["rank"].iloc[0], own["wins"].iloc[0]
-    return f"{rank:.2f}" if wins is None else f"{rank:.2f} ({wins:d})"
+    return f"{rank:.2f}" if wins != wins else f"{rank:.2f} ({wins:.0f})"
 
 
 def dot_plot(records: Sequence[Mapping[str, Any]]) -> Any:

@@ -29,6 +29,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -48,14 +49,7 @@ from ..figures import (
 from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder
-from ..tables import (
-    columns,
-    listing,
-    mean_interval,
-    of,
-    paired,
-    pivot,
-)
+from ..tables import frame, listing, mean_interval, pivot
 from .images import build_skeleton, load_circle_images
 
 
@@ -127,8 +121,6 @@ class Options(DataOptions):
 
 def run(options: Options, recorder: Recorder) -> Case:
     """Measure every kernel, method, number of features and seed."""
-    import pandas as pd
-
     images = load_circle_images(
         options.data, options.data_dir, n_train=options.images, seed=options.seed
     )
@@ -155,22 +147,20 @@ def run(options: Options, recorder: Recorder) -> Case:
         seconds = watch.lap().seconds
         return gram_errors(Z, problem.exact) | {"seconds": seconds}
 
-    records = recorder.measure(cases(), measure)
-    keys = ["kernel", "method", "n_components"]
-    table = pd.DataFrame(records).groupby(keys, sort=False)
-    medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
-    rows: list[Case] = medians.reset_index().to_dict("records")
+    records = pd.DataFrame(recorder.measure(cases(), measure))
+    seeds = records.groupby(["kernel", "method", "n_components"], sort=False)
+    medians = seeds[[*_MEASURES, "seconds"]].median().assign(seeds=seeds.size())
     return {
         "dataset": {**images.describe(), "n_images": len(images.X_train)},
-        "medians": rows,
-        "gains": list(gains(records)),
+        "medians": medians.reset_index(),
+        "gains": gains(records),
     }
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        results["medians"],
+        frame(results, key="medians"),
         "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
         "|error| of the Gram matrix, medians",
         "n_components",
@@ -178,9 +168,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{mean_error:.5f}",
         per="kernel",
     )
+    medians = frame(results, key="medians")
     yield from listing(
         results,
-        of(results["medians"], n_components=max),
+        medians[medians.n_components == medians.n_components.max()],
         "at D = {n_components:,}",
         "kernel, method | mean | RMS | max | 1 - correlation | function",
         "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
@@ -188,7 +179,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        list(gains(results["records"])),
+        gains(frame(results)),
         "error with over error without, paired by seed (95 % interval)",
         ("kernel", "n_components", "seeds"),
         "gain",
@@ -203,21 +194,22 @@ def figure(results: Mapping[str, Any]) -> Any:
     for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
         curves(
             place,
-            of(results["medians"], kernel=kernel),
+            frame(results, f"kernel == '{kernel}'", "medians"),
             "n_components",
             "mean_error",
             METHODS,
             title=title,
             ylabel=f"mean |error|, Gram matrix of {images} images",
         )
-    rows = list(gains(results["records"]))[::-1]
-    ratios, low, high = columns(rows, "ratio", "low", "high")
-    ends, places = [ratios - low, high - ratios], range(len(rows))
-    right.errorbar(ratios, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
+    rows = gains(frame(results))[::-1]
+    ends, places = [rows.ratio - rows.low, rows.high - rows.ratio], range(len(rows))
+    right.errorbar(rows.ratio, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
     right.axvline(1.0, color="0.4", lw=1, linestyle="--")
-    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in rows]
+    labels = (
+        rows.kernel + ", " + rows.n_components.map("{:,}".format) + ": " + rows.gain
+    )
     right.set_yticks(places, labels, fontsize=7)
-    right.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+    right.set_xlim(left=0, right=max(1.1, 1.05 * float(rows.high.max())))
     xlabel = "error with / error without (95 %)"
     name_axes(right, "gains, paired by seed", xlabel)
     add_legend(figure)
@@ -273,17 +265,21 @@ def _gain_sizes(sizes: Iterable[int]) -> list[int]:
     return sorted(set(sizes))[:5:2]
 
 
-def gains(records: list[Case]) -> Iterator[Case]:
-    """Yield geometric mean ratios of errors with and without, paired by seed.
+def gains(records: pd.DataFrame) -> pd.DataFrame:
+    """Return geometric mean ratios of errors with and without, paired by seed.
 
     Their 95 % intervals are by Student's t.
     """
-    sizes = _gain_sizes(record["n_components"] for record in records)
-    for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
-        named = {"kernel": kernel, "n_components": size}
-        first, second = (of(records, **named, method=m) for m in ("skeleton", without))
-        pairs = paired(first, second, "mean_error")
-        result = mean_interval([np.log(a / b) for a, b in pairs])
-        ratio, low, high = (float(np.exp(value)) for value in result)
-        named = {"kernel": kernel, "gain": gain, "n_components": size}
-        yield named | {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}
+    rows = []
+    seeds = records.pivot(
+        index=["kernel", "n_components", "seed"], columns="method", values="mean_error"
+    )
+    for kernel, size in product(KERNELS, _gain_sizes(records.n_components)):
+        errors = seeds.loc[kernel, size]
+        for gain, without in GAINS.items():
+            logs = np.log(errors["skeleton"] / errors[without]).dropna()
+            ratio, low, high = (float(np.exp(value)) for value in mean_interval(logs))
+            named = {"kernel": kernel, "gain": gain, "n_components": size}
+            rows.append({**named, "ratio": ratio, "low": low, "high": high})
+            rows[-1]["seeds"] = len(logs)
+    return pd.DataFrame(rows)

@@ -24,7 +24,6 @@ and that of a set which is brought near √(n/2) step by step.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from randkern.skeletons import fully_connected, sphere
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Recorder, grid
-from ..tables import listing, of, pivot
+from ..tables import frame, listing, pivot
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
@@ -97,14 +96,14 @@ def run(options: Options, recorder: Recorder) -> Case:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        of(results["records"], measure="entry"),
+        frame(results, "measure == 'entry'"),
         f"Theorem 3: {1 - _DELTA:.0%} quantile of |error| of an entry, its bound",
         "C² | draws | measured | bound",
         "{C2:g} | {draws:,} | {quantile:.4f} | {bound:.4f}",
     )
     yield from listing(
         results,
-        of(results["records"], measure="function"),
+        frame(results, "measure == 'function'"),
         "Corollary 4: mean square error of functions of norm 1, and its bound",
         "C² | draws | mean | largest | standard error | bound",
         "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
@@ -112,7 +111,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        of(results["records"], measure="norm"),
+        frame(results, "measure == 'norm'"),
         "Theorem 6: the bound of schemes of the sphere over √(n/2)",
         "n",
         "scheme",
@@ -130,14 +129,11 @@ def figure(results: Mapping[str, Any]) -> Any:
         (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
         (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
     ):
-        own = of(results["records"], measure=measure)
-        kinds = {"measured": key, "bound": "bound"}
+        own = frame(results, f"measure == '{measure}'")
+        own["measured"] = own[key]
         curves(
             place,
-            [
-                {**r, "kind": kind, "value": r[name]}
-                for r, (kind, name) in product(own, kinds.items())
-            ],
+            own.melt(["C2", "draws"], ["measured", "bound"], "kind"),
             "draws",
             "value",
             {
@@ -152,7 +148,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         )
     curves(
         axes[2],
-        of(results["records"], measure="norm"),
+        frame(results, "measure == 'norm'"),
         "n",
         "ratio",
         SCHEMES,
@@ -171,18 +167,17 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
     for measure, key in (("entry", "quantile"), ("function", "largest")):
-        shares = [r[key] / r["bound"] for r in of(results["records"], measure=measure)]
+        own = frame(results, f"measure == '{measure}'")
+        shares = own[key] / own.bound
         yield (
-            f"{measure}: measured is {min(shares):.2f} to {max(shares):.2f} of the "
-            f"bound, which holds in {sum(s <= 1 for s in shares)} of {len(shares)} "
-            "cases"
+            f"{measure}: measured is {shares.min():.2f} to {shares.max():.2f} of the "
+            f"bound, which holds in {sum(shares <= 1)} of {len(shares)} cases"
         )
-    norms = of(results["records"], measure="norm")
-    least = min(norms, key=lambda record: record["ratio"])
-    below = sum(r["ratio"] < 1 - 1e-9 for r in norms)
+    norms = frame(results, "measure == 'norm'")
+    least, below = norms.loc[norms.ratio.idxmin()], sum(norms.ratio < 1 - 1e-9)
     yield (
         f"norm: {below} of {len(norms)} schemes are below √(n/2); the least ratio "
-        f"is {least['ratio']:.6f} ({least['scheme']}, n = {least['n']})"
+        f"is {least.ratio:.6f} ({least.scheme}, n = {least.n:.0f})"
     )
 
 

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -40,7 +41,7 @@ from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import groups, of, pivot, sentences
+from ..tables import frame, pivot, text
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
@@ -81,9 +82,6 @@ class Options(CommonOptions):
     )
     repeats: int = option(3, "Repeats of every time; the least are shown.", quick=1)
     memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
-
-
-_DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
 
 
 SKIPPED_BY = ("method", "side", "n_components")
@@ -178,7 +176,7 @@ def exact_values(options: Options, case: Case) -> Case:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        of(results["records"], **_DRAW),
+        frame(results, "measure == 'draw'"),
         "seconds to draw (of processor time), by side of the image",
         "side",
         "method",
@@ -187,7 +185,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        of(results["records"], **_EVALUATE),
+        _evaluated(results),
         "D = {n_components:,}: ns per entry of the feature matrix (of processor "
         "time; pixels read, factors per feature)",
         "side",
@@ -201,19 +199,20 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return times of evaluating and of drawing, and what grows with images."""
     figure, axes = panels(3, size=(3.8, 3.9))
-    evaluated = of(results["records"], **_EVALUATE, n_components=max)
-    size = evaluated[0]["n_components"]
+    evaluated = _evaluated(results)
+    size = evaluated.n_components.max()
+    evaluated = evaluated[evaluated.n_components == size]
     for place, records, y, title, label in (
         (
             axes[0],
             evaluated,
             "cpu_nanoseconds",
-            f"evaluating, D = {size:,}",
+            f"evaluating, D = {size:,.0f}",
             "processor ns per entry",
         ),
         (
             axes[1],
-            of(results["records"], **_DRAW),
+            frame(results, "measure == 'draw'"),
             "nanoseconds",
             "drawing",
             "ns per draw",
@@ -235,35 +234,38 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    evaluated = of(results["records"], **_EVALUATE)
-    for named, own in groups(evaluated, "method", "n_components"):
+    keys, evaluated = ["method", "n_components"], _evaluated(results)
+    for (method, size), own in evaluated.groupby(keys, sort=False):
         if len(own) < 2:
             continue
-        first, last = own[0], own[-1]
-        grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
-        pixels = (last["side"] / first["side"]) ** 2
-        read = ""
-        if "pixels" in last:
-            read = f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
+        first, last = own.iloc[0], own.iloc[-1]
+        times, pixels = last.side / first.side, last.pixels / first.pixels
+        read = f", pixels read {pixels:.1f}-fold" if pixels == pixels else ""
         yield (
-            f"{named['method']}, D = {named['n_components']:,}: from side "
-            f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
-            f"pixels) the time of an entry grows {grown['nanoseconds']:.2f}-fold, "
-            f"its processor time {grown['cpu_nanoseconds']:.2f}-fold{read}"
+            f"{method}, D = {size:,.0f}: from side {first.side} to side {last.side} "
+            f"({times**2:.0f} times as many pixels) the time of an entry grows "
+            f"{last.nanoseconds / first.nanoseconds:.2f}-fold, its processor time "
+            f"{last.cpu_nanoseconds / first.cpu_nanoseconds:.2f}-fold{read}"
         )
-    yield from sentences(
-        of(results["records"], measure="exact"),
-        "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
-        "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
-        "{peak_bytes:megabytes}",
-    )
+    for record in frame(results, "measure == 'exact'").to_dict("records"):
+        yield text(
+            "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
+            "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
+            "{peak_bytes:megabytes}",
+            record,
+        )
 
 
-def _cell(group: Any) -> str:
-    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
-    if "pixels" in group and group.pixels.notna().all():
-        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
-    return text + ")"
+def _evaluated(results: Mapping[str, Any]) -> pd.DataFrame:
+    return frame(results, "measure == 'evaluate'")
+
+
+def _cell(group: pd.DataFrame) -> str:
+    (own,) = group.itertuples()
+    shown = f"{own.nanoseconds:.2f} ({own.cpu_nanoseconds:.2f}"
+    if own.pixels == own.pixels:
+        shown += f"; {own.pixels:,.0f}, {own.factors:.2f}"
+    return shown + ")"
 
 
 def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_wine
@@ -39,15 +40,7 @@ from ..figures import BLUE, RED, add_legend, name_axes, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Recorder, grid
 from ..scoring import fit_and_score
-from ..tables import (
-    count,
-    groups,
-    mean_interval,
-    mean_of,
-    of,
-    paired,
-    pivot,
-)
+from ..tables import count, frame, mean_interval, pivot
 
 METHODS: Mapping[str, str] = {
     "linear": "one-hot, linear",
@@ -62,7 +55,7 @@ _LENGTHSCALES = tuple(2.0 ** np.arange(-2, 2.5, 0.5))
 _BASE_SCALES = tuple(2.0 ** np.arange(-4, 2))
 _SLOPES, _DEPTHS = tuple(2.0 ** np.arange(-2, 3)), (1, 2, 4, 8)
 _LEVELS = (8, 3, 7)  # of the generated city, kind and day
-_KEYS = ("data", "method", "n_components")
+_KEYS = ["data", "method", "n_components"]
 _TABLES = ("diabetes", "wine", "generated")
 
 Setting = dict[str, float]
@@ -124,15 +117,13 @@ def run(options: Options, recorder: Recorder) -> Case:
         }
     seeds = range(options.seed, options.seed + options.repeats)
     cases = grid(data=options.data, seed=seeds, method=METHODS)
-    records = recorder.measure(cases, partial(fitted, options))
+    records = pd.DataFrame(recorder.measure(cases, partial(fitted, options)))
+    means = records.groupby(_KEYS, sort=False, dropna=False).test_error.mean()
     return {
         "dataset": {"name": ", ".join(sets), "sets": sets},
-        "means": [
-            named | {"test_error": mean_of(own, "test_error")}
-            for named, own in groups(records, *_KEYS)
-        ],
-        "differences": list(_differences(records)),
-        "edges": list(_edges(records, options.quick)),
+        "means": means.reset_index(),
+        "differences": _differences(records),
+        "edges": _edges(records, options.quick),
     }
 
 
@@ -206,16 +197,18 @@ def figure(results: Mapping[str, Any]) -> Any:
     figure, axes = panels(len(sets), size=(3.9, 3.6))
     rows = {method: -i for i, method in enumerate(METHODS)}
     for place, data in zip(axes, sets, strict=True):
-        splits = of(results["records"], data=data)
-        means = of(results["means"], data=data)
-        kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
-        for exact, colour, marker, shift in kinds:
+        splits = frame(results, f"data == '{data}'")
+        means = frame(results, f"data == '{data}'", "means")
+        several = f"{means.n_components.max():,.0f} features"
+        for exact, label, colour, marker, shift in (
+            (True, "exact", BLUE, "o", 0.12),
+            (False, several, RED, "^", -0.12),
+        ):
             for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
-                own = [r for r in records if (r["n_components"] is None) == exact]
-                label = "exact" if exact else f"{own[0]['n_components']:,} features"
+                own = records[records.n_components.isna() == exact]
                 place.scatter(
-                    [100 * r["test_error"] for r in own],
-                    [rows[r["method"]] + shift for r in own],
+                    100 * own.test_error,
+                    own.method.map(rows) + shift,
                     s=size,
                     c=colour,
                     marker=marker,
@@ -306,29 +299,38 @@ def validated(
     return -float(model.best_score_), float(model.alpha_)
 
 
-def _differences(records: list[Case]) -> Iterator[Case]:
-    """Yield mean differences from the usual kernel, with intervals by Student's t."""
-    for named, own in groups(records, *_KEYS):
-        usual = of(records, **(named | {"method": _USUAL}))
-        if named["method"] != _USUAL and usual:
-            gaps = [a - b for a, b in paired(own, usual, "test_error")]
-            mean, low, high = mean_interval(gaps)
-            interval = {"difference": mean, "low": low, "high": high}
-            yield named | interval | {"seeds": len(gaps)}
+def _differences(records: pd.DataFrame) -> pd.DataFrame:
+    """Return mean differences from the usual kernel, with intervals by Student's t."""
+    index = ["data", "n_components", "seed"]
+    splits = records.assign(n_components=records.n_components.fillna(0))
+    splits = splits.pivot(index=index, columns="method", values="test_error")
+    gaps = splits.drop(columns=_USUAL).sub(splits[_USUAL], axis=0)
+    rows = []
+    for data, method, size in records[_KEYS].drop_duplicates().itertuples(index=False):
+        if method != _USUAL:
+            own = gaps.loc[data].loc[0 if size != size else size, method]
+            row = {"data": data, "method": method, "n_components": size}
+            row |= zip(("difference", "low", "high"), mean_interval(own), strict=True)
+            rows.append(row | {"seeds": len(own)})
+    return pd.DataFrame(rows)
 
 
-def _edges(records: list[Case], quick: bool) -> Iterator[Case]:
-    """Yield how often a choice was the smallest or largest of those tried."""
-    for named, own in groups(records, *_KEYS):
+def _edges(records: pd.DataFrame, quick: bool) -> list[Case]:
+    """Return how often a choice was the smallest or largest of those tried."""
+    edges = []
+    for named, own in records.groupby(_KEYS, sort=False, dropna=False):
+        data, method, size = named
         tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
-        chosen = {"alpha": [r["alpha"] for r in own]}
-        for name in own[0]["setting"] if named["n_components"] is None else ():
-            tried[name] = [s[name] for s in settings(named["method"], quick)]
-            chosen[name] = [r["setting"][name] for r in own]
-        for name, values in chosen.items():
-            shares = {
-                "at_least": float(np.mean(np.equal(values, min(tried[name])))),
-                "at_greatest": float(np.mean(np.equal(values, max(tried[name])))),
-            }
-            if any(shares.values()):
-                yield named | {"parameter": name} | shares
+        chosen = pd.DataFrame({"alpha": own.alpha})
+        if size != size:  # with features, only the penalty is chosen again
+            chosen = chosen.join(pd.DataFrame(list(own.setting), own.index))
+            for name in chosen.columns.drop("alpha"):
+                tried[name] = [setting[name] for setting in settings(method, quick)]
+        for name, values in tried.items():
+            least = float((chosen[name] == min(values)).mean())
+            greatest = float((chosen[name] == max(values)).mean())
+            if least or greatest:
+                edge = {"data": data, "method": method, "parameter": name}
+                edge["n_components"] = None if size != size else int(size)
+                edges.append(edge | {"at_least": least, "at_greatest": greatest})
+    return edges

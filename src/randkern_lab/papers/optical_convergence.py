@@ -37,6 +37,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.preprocessing import normalize
@@ -47,14 +48,7 @@ from randkern.datasets import load_dataset
 from ..figures import Style, add_legend, curves, panels
 from ..options import DataOptions, option
 from ..runner import Case, Recorder, grid
-from ..tables import (
-    columns,
-    fitted_powers,
-    groups,
-    listing,
-    of,
-    pivot,
-)
+from ..tables import fitted_power, frame, listing, pivot
 
 DEGREES = (1, 2, 3, 4)
 PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
@@ -64,7 +58,6 @@ _STYLES = {
     3: Style("m = 3", "pink", "D", (0, (4, 2))),
     4: Style("m = 4", "red", "^", ":"),
 }
-_TAIL = {"measure": "tail"}
 # In units of the formula's standard deviation.
 _DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
 # Those in the table.
@@ -113,12 +106,15 @@ def run(options: Options, recorder: Recorder) -> Case:
             ("tail", options.tail_components),
         )
     )
-    powers = fitted_powers(errors, "n_components", "error", "degree")
+    powers = {
+        str(degree): fitted_power(own.n_components, own.error)
+        for degree, own in pd.DataFrame(errors).groupby("degree")
+    }
     return {
         "dataset": {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]},
-        "exponents": {str(named["degree"]): power for named, power in powers},
+        "exponents": powers,
         "variances": {str(m): _relative_variance(m) for m in DEGREES},
-        "constants": list(_constants(beyond)),
+        "constants": _constants(pd.DataFrame(beyond)),
         "published": [
             {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
         ],
@@ -128,7 +124,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        of(results["records"], measure="error"),
+        frame(results, "measure == 'error'"),
         "relative error of the Gram matrix of {dataset[n_rows]} rows of "
         "{dataset[name]} (formula)",
         "n_components",
@@ -138,7 +134,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        (r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED),
+        frame(results, f"measure == 'tail' and deviation in {_LISTED}"),
         "share of {draws:,} draws above / below the kernel by more standard deviations",
         ("pair", "n_components", "deviation"),
         "degree",
@@ -148,7 +144,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        bernstein(of(results["records"], **_TAIL)),
+        bernstein(frame(results, "measure == 'tail' and degree == 1")),
         "equation 22, m = 1: the largest c with which its bound holds",
         "pair | D | K | c",
         "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
@@ -158,7 +154,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return errors beside the formula, and the tails on both sides."""
     figure, (left, right) = panels(2)
-    errors = of(results["records"], measure="error")
+    errors = frame(results, "measure == 'error'")
     curves(
         left,
         errors,
@@ -171,30 +167,29 @@ def figure(results: Mapping[str, Any]) -> Any:
         ticks=(100, 1000, 10_000, 100_000),
     )
     shown = tail(results)
-    size = shown[0]["n_components"]
     curves(
         right,
-        [r for r in shown if r["share"] > 0],
+        shown[shown.share > 0],
         "deviation",
         "share",
         _STYLES,
         "degree",
-        title=f"tails at D = {size:,}, x = y (dashed: below)",
+        title=f"tails at D = {shown.n_components.iloc[0]:,.0f}, x = y (dashed: below)",
         xlabel="deviation from K, in standard deviations of the formula",
         ylabel="share of draws beyond",
         log="",
     )
     for degree, style in _STYLES.items():
-        own = of(errors, degree=degree)
-        sizes, predicted = columns(own, "n_components", "predicted")
+        own = errors[errors.degree == degree]
         look: Mapping[str, Any] = {"color": style.colour, "linestyle": style.dashes}
-        left.plot(sizes, predicted, lw=1.3, **look)
-        own = [r for r in of(shown, degree=degree) if r["share_below"] > 0]
-        x, below = columns(own, "deviation", "share_below")
-        right.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    own = [r for r in of(shown, degree=1) if r["normal"] > 0.3 / r["draws"]]
-    x, normal = columns(own, "deviation", "normal")
-    right.plot(x, normal, color="0.4", lw=1.0, label="normal distribution")
+        left.plot(own.n_components, own.predicted, lw=1.3, **look)
+        own = shown[(shown.degree == degree) & (shown.share_below > 0)]
+        look = {"color": style.colour, "linestyle": "--"}
+        right.plot(own.deviation, own.share_below, lw=1.0, **look)
+    own = shown[(shown.degree == 1) & (shown.normal > 0.3 / shown.draws)]
+    right.plot(
+        own.deviation, own.normal, color="0.4", lw=1.0, label="normal distribution"
+    )
     right.set_yscale("log")
     add_legend(figure, "right")
     return figure
@@ -214,9 +209,10 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         yield (f"{named}: {bound} {c['C']:.3f}")
 
 
-def tail(results: Mapping[str, Any]) -> list[Case]:
+def tail(results: Mapping[str, Any]) -> pd.DataFrame:
     """Return the tails of the figure: those of x = y at the largest D."""
-    return of(results["records"], **_TAIL, pair="equal", n_components=max)
+    own = frame(results, "measure == 'tail' and pair == 'equal'")
+    return own[own.n_components == own.n_components.max()]
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
@@ -279,30 +275,28 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
         }
 
 
-def _constants(tail: list[Case]) -> Iterator[Case]:
-    """Yield the largest C for which the bound holds at all measured t."""
-    for named, own in groups(tail, "degree", "n_components", "pair"):
-        degree, size = named["degree"], named["n_components"]
-        beyond = ((r["t"], r["share"] + r["share_below"]) for r in own)
-        constants = [
-            (np.log(size) - np.log(share)) / (size * t) ** (1 / degree)
-            for t, share in beyond
-            if t > 0 and share > 0
-        ]
-        yield named | {"C": float(min(constants))}
+def _constants(tail: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest C for which the bound holds at all measured t."""
+    own = tail.assign(beyond=tail.share + tail.share_below).query(
+        "t > 0 and beyond > 0"
+    )
+    D = own.n_components
+    own["C"] = (np.log(D) - np.log(own.beyond)) / (D * own.t) ** (1 / own.degree)
+    keys = ["degree", "n_components", "pair"]
+    return own.groupby(keys, sort=False).C.min().reset_index()
 
 
-def bernstein(tail: list[Case]) -> Iterator[Case]:
-    """Yield the largest c for which eq. 22 holds at all measured t, for m = 1."""
-    for named, own in groups(of(tail, degree=1), "pair", "n_components"):
-        K, size = sub_exponential_norm(PAIRS[named["pair"]]), named["n_components"]
-        constants = []
-        for r in own:
-            share = r["share"] + r["share_below"]
-            exponent = min((r["t"] / K) ** 2, r["t"] / K) * size
-            if exponent > 0 and share > 0:
-                constants.append((np.log(2) - np.log(share)) / exponent)
-        yield named | {"K": K, "c": float(min(constants))}
+def bernstein(tail: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest c for which eq. 22 holds at all measured t, for m = 1."""
+    own = tail.assign(beyond=tail.share + tail.share_below).query(
+        "t > 0 and beyond > 0"
+    )
+    own["K"] = own.pair.map(
+        {pair: sub_exponential_norm(a) for pair, a in PAIRS.items()}
+    )
+    exponent = np.minimum((own.t / own.K) ** 2, own.t / own.K) * own.n_components
+    own["c"] = (np.log(2) - np.log(own.beyond)) / exponent
+    return own.groupby(["pair", "n_components", "K"], sort=False).c.min().reset_index()
 
 
 @cache
