@@ -4,7 +4,6 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 import skl2onnx
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -104,16 +103,6 @@ def test_regressors(name, dtype, diabetes, tmp_path):
     assert (tmp_path / "model.onnx").read_bytes() == created.SerializeToString()
     X = X.astype(dtype)
     assert_equal(run(created, X)[0], model.predict(X), dtype)
-
-
-def test_two_targets(diabetes, tmp_path):
-    X, y = diabetes
-    for D in (30, None):
-        model = rk.KernelRidgeRegressor(n_components=D, random_state=0)
-        model.fit(X, np.stack([y, y**2], axis=1))
-        result = run(rk.export_onnx(model, tmp_path / "model.onnx"), X)[0]
-        assert result.shape == (200, 2)
-        assert_equal(result, model.predict(X))
 
 
 CLASSIFIERS = {
@@ -255,13 +244,6 @@ def test_projections(projection, kernel, tmp_path):
     if projection == "structured":
         # Signs and norms, not the 301 x 70 entries of a matrix.
         assert len(created.SerializeToString()) < 8 * 301 * 70 / 2
-
-
-def test_rows_that_are_sparse(diabetes, tmp_path):
-    X, y = diabetes
-    model = rk.KernelRidgeRegressor(n_components=None).fit(sp.csr_array(X), y)
-    created = rk.export_onnx(model, tmp_path / "model.onnx")
-    assert_equal(run(created, X)[0], model.predict(X))
 
 
 def test_pipelines_of_skl2onnx(diabetes):
@@ -441,23 +423,6 @@ def test_means_and_deviations_of_processes(options, tmp_path):
     expected = model.predict(X, return_std=True)
     for values, right in zip(session.run(None, {"X": X}), expected, strict=True):
         np.testing.assert_allclose(values[:, 0], right, rtol=1e-6, atol=1e-8)
-
-
-def test_a_pipeline_has_deviations(tmp_path):
-    X, y = load_diabetes(return_X_y=True)
-    process = rk.GaussianProcessRegressor(
-        n_components=50, mean="constant", optimizer=None, noise=100.0, random_state=0
-    )
-    pipeline = make_pipeline(StandardScaler(), process).fit(X, y)
-    path = tmp_path / "model.onnx"
-    rk.export_onnx(pipeline, path, return_std=True)
-    values, deviations = onnxruntime.InferenceSession(path).run(None, {"X": X})
-    mean, std = pipeline.predict(X, return_std=True)
-    np.testing.assert_allclose(values[:, 0], mean, rtol=1e-6)
-    np.testing.assert_allclose(deviations[:, 0], std, rtol=1e-6)
-    with pytest.raises(ValueError, match="needs a GaussianProcessRegressor"):
-        ridge = rk.KernelRidgeRegressor(n_components=10).fit(X, y)
-        rk.export_onnx(ridge, path, return_std=True)
 
 
 @pytest.mark.parametrize("name", ["variable", "label"])

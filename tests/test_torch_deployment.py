@@ -4,7 +4,6 @@ import io
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -256,15 +255,6 @@ def test_nearest_rows_are_no_module():
         rk.to_torch(model)
 
 
-def test_sparse_rows_and_two_targets():
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    Y = np.stack([X[:, 0], X[:, 1] ** 2], axis=1)
-    model = rk.KernelRidgeRegressor(n_components=None).fit(sp.csr_array(X), Y)
-    np.testing.assert_allclose(
-        host(rk.to_torch(model)(torch.tensor(X))), model.predict(X), atol=1e-9
-    )
-
-
 def test_what_was_learned_is_in_the_state_and_in_a_file():
     model, X = fitted("ridge exact", 2)
     module = rk.to_torch(model)
@@ -275,12 +265,6 @@ def test_what_was_learned_is_in_the_state_and_in_a_file():
     again = torch.load(file, weights_only=False)
     x = torch.tensor(X)
     assert torch.equal(again(x), module(x))
-
-
-def test_a_module_in_single_precision_predicts():
-    model, X = fitted("ridge exact", 2)
-    result = rk.to_torch(model).float()(torch.tensor(X))
-    np.testing.assert_allclose(host(result), model.predict(X), rtol=1e-4)
 
 
 def test_others_are_named():
