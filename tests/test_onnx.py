@@ -117,8 +117,10 @@ CLASSIFIERS = {
 }
 
 
-@EVERY_DTYPE
-@pytest.mark.parametrize("labels", ["numbers", "texts", "booleans"])
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [("numbers", "float64"), ("texts", "float32"), ("booleans", "float64")],
+)
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name, labels, dtype, digits, tmp_path):
     X, y = digits
@@ -312,8 +314,7 @@ def test_encoder_of_tables(numbers, table, tmp_path):
 
 
 @pytest.mark.slow
-@EVERY_DTYPE
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(("given", "dtype"), [(True, "float64"), (False, "float32")])
 @pytest.mark.usefixtures("no_deadline")
 def test_models_of_tables(given, dtype, table, tmp_path):
     y = np.nan_to_num(table["number"]) + (table["city"] == "x") + 0.1 * table["skewed"]

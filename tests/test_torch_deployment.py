@@ -109,8 +109,7 @@ def test_encoded_tables(numbers):
     np.testing.assert_allclose(result, pipeline[0].transform(table), atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [80, 60])
-def test_models_of_tables(n):
+def test_models_of_tables():
     """Rows of which the last were not fitted."""
     table, x, lists = table_and_codes()
     y = x[:, 1].numpy() + (table["city"] == "x")
@@ -120,7 +119,7 @@ def test_models_of_tables(n):
         (rk.TabularRegressor, np.stack([y, -y], axis=1)),
         (rk.TabularClassifier, labels),
     ):
-        model = kind(time_limit=0.3, random_state=0).fit(table[:n], target[:n])
+        model = kind(time_limit=0.3, random_state=0).fit(table[:60], target[:60])
         module = rk.to_torch(model)
         assert module.categories == lists
         expected = getattr(model, "predict_proba", model.predict)(table)
