@@ -35,7 +35,6 @@ from randkern.reporting.learning_curve import scores_by_rows
 from randkern.reporting.page import score_rows
 from randkern.reporting.scores import Evaluation, measured_text, share_text
 from randkern.reporting.summary import number_text, summarise
-from randkern.tabular.code import shortened
 
 
 def rows_and_targets(n=160):
@@ -390,28 +389,6 @@ def test_scores_show_two_digits_of_what_they_lack_of_one():
     shown = [share_text(value) for value in (0.575, 0.9512, 0.99968, 1.0, -1e-6, -0.25)]
     assert shown == ["0.575", "0.951", "0.99968", "1.000", "0.000", "-0.250"]
     assert share_text(0.999999951) == "0.999999951"
-
-
-def test_code_in_a_report_is_short_and_can_be_parsed():
-    """Matrices would be pages of digits."""
-    rng = np.random.default_rng(0)
-    matrix, lengths = rng.normal(size=(30, 30)).tolist(), rng.random(90).tolist()
-    code = "\n".join(
-        [
-            f"kernel = rk.Gaussian(lengthscale={lengths})",
-            f"turn = np.array({matrix}, dtype='float64')",
-            "model = make_pipeline(rk.TabularEncoder(), rk.KernelRidgeRegressor("
-            "kernel, alpha=0.123456789, fit_intercept=True, names=['a, b', 'c, d']))",
-            "model.fit(X, y)",
-        ]
-    )
-    short = shortened(code)
-    compile(short, "report", "exec")
-    assert len(short) < 600
-    assert max(map(len, short.splitlines())) <= 88
-    assert "alpha=0.1235" in short
-    assert "'a, b', 'c, d'" in short
-    assert re.search(r"np.array\(\[\[.*, \.\.\.\], \.\.\.\], dtype='float64'\)", short)
 
 
 def test_histograms_of_hard_columns():
