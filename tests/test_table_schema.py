@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.datasets import TableFormat, load_dataset
-from randkern.datasets.frames import infer_task, with_dependent_rows
+from randkern.datasets.frames import with_dependent_rows
 from randkern.exceptions import DataFileError
 
 N = 150
@@ -162,7 +162,7 @@ def test_cells_that_are_empty_or_hold_a_placeholder(fitted):
     odd.to_csv(folder / "odd.csv", index=False)
     result = run("predict", folder / "model.skops", folder / "odd.csv")
     assert result.exit_code == 2
-    assert "'grade'" in result.output and "row 0 holds 'five'" in result.output
+    assert "'grade'" in result.output and "line 2 holds 'five'" in result.output
 
 
 def test_padded_names_are_quoted(fitted):
@@ -262,20 +262,6 @@ def test_spaces_are_stripped_on_request(tmp_path):
     assert data.X_train["a"].tolist() == ["1", "2", "?", "03"]
 
 
-@pytest.mark.parametrize(
-    ("y", "task"),
-    [
-        (np.arange(0.5, 5.5, 0.5).repeat(50), "regression"),
-        (np.arange(100) % 98, "regression"),
-        (np.arange(60) % 10, "classification"),
-        (np.arange(20) % 4, "classification"),
-        (np.arange(30) % 7, "regression"),
-    ],
-)
-def test_the_task_follows_from_the_rows_per_value(y, task):
-    assert infer_task(y) == task
-
-
 def test_ratings_are_classes_if_asked_for(tmp_path):
     text = "a,y\n" + "".join(f"{i},{0.5 + i % 10 / 2}\n" for i in range(100))
     assert read(tmp_path, text).task == "regression"
@@ -339,14 +325,6 @@ def test_labels_with_leading_zeros_are_as_written(name, separator, label, tmp_pa
     assert load_dataset(path, target="y", task="regression").y_train[1] == 2.0
     write(["1", "2", "3"] * 20)
     assert load_dataset(path, target="y").y_train.dtype == int
-
-
-def test_boosted_trees_go_without_an_empty_column():
-    from randkern.reporting import baselines
-
-    X = pd.DataFrame({"a": np.arange(60.0), "empty": np.nan, "c": ["x", "y"] * 30})
-    trees = baselines(X, X["a"].to_numpy(), "regression")["boosted trees"]
-    assert trees.score(X.assign(empty=1.0), X["a"]) > 0.9
 
 
 def test_groups_of_single_rows_warn_and_times_of_texts_raise(tmp_path):

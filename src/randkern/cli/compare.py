@@ -124,7 +124,7 @@ def command(
     console.print(prepared, soft_wrap=True)
     _print(console, results)
     if results["skipped"]:
-        console.print(_skipped(results["skipped"]), soft_wrap=True)
+        console.print(_skipped(results), soft_wrap=True)
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
     if save is not None:
@@ -277,15 +277,25 @@ def _named_values(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
-def _skipped(notes: Sequence[Mapping[str, Any]]) -> str:
+def _skipped(results: Mapping[str, Any]) -> str:
     """Return a line about all that was skipped, with the reason of the first."""
-    settings: dict[str, list[str]] = {}
+    notes = results["skipped"]
+    known = {(each["kernel"], each["n_components"]) for each in results["records"]}
+    fewer: dict[str, list[str]] = {}
+    skipped: dict[str, list[str]] = {}
     for note in notes:
+        is_known = (note["kernel"], note["n_components"]) in known
+        settings = fewer if is_known else skipped
         settings.setdefault(note["kernel"], []).append(_setting(note))
-    listed = "; ".join(f"{name}, {', '.join(own)}" for name, own in settings.items())
+    texts = [
+        f"{what} "
+        + "; ".join(f"{name}, {', '.join(own)}" for name, own in each.items())
+        for what, each in (("skipped", skipped), ("fewer seeds:", fewer))
+        if each
+    ]
     reasons = list(dict.fromkeys(note["reason"] for note in notes))
     others = " (results.json has the reason of each)" * (len(reasons) > 1)
-    return f"skipped {listed}: {reasons[0]}{others}"
+    return f"{'; '.join(texts)}: {reasons[0]}{others}"
 
 
 def _setting(note: Mapping[str, Any]) -> str:

@@ -65,13 +65,14 @@ def command(
     import pandas as pd
 
     import randkern
+    from randkern.datasets import TableFormat
     from randkern.deployment import as_fitted, known_levels, schema_of
 
     _check_out(out)
     fitted = randkern.load(model)
     _check_fitted(fitted, interval, probabilities)
-    with naming(data):
-        schema = schema_of(fitted)
+    schema = schema_of(fitted)
+    with naming(data, TableFormat() if schema is None else schema.form):
         ids = [] if id_column is None else [id_column]
         rows, frame = read(data, schema, ids)
         if missing := {*ids} - {*rows.columns}:
