@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import warnings
-from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import numpy as np
@@ -27,11 +26,7 @@ import randkern as rk
 from randkern import cli
 from randkern.cli import console, predict, tables
 from randkern.reporting import baselines, evaluate, summarise
-from randkern.reporting.learning_curve import scores_by_rows
-from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.members import Member
-from randkern.tabular.model import TabularModel
-from randkern.tabular.rows import Table
+from randkern.reporting.deadline import Deadline
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")
@@ -119,84 +114,8 @@ def test_reports_need_no_other_file(fitted):
     assert found.headings[0] == 1
     steps = np.diff(found.headings)
     assert steps.max() <= 1  # no level is left out
-    for text in ("weight", "colour", "Residuals", "rk.KernelRidgeRegressor", "mean"):
+    for text in ("weight", "colour", "Residuals", "KernelRidgeRegressor", "mean"):
         assert text in page
-
-
-def test_learning_curves_end_at_the_error_of_the_model():
-    rng = np.random.default_rng(1)
-    rows = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
-    y = np.sin(3 * (rows["a"] + rows["b"])).to_numpy()
-    encoder = rk.TabularEncoder().fit(rows[:200])
-    kernel, U = rk.Gaussian([0.7, 0.7]), encoder.transform(rows[:200])
-    order = np.arange(200)
-    table = Table(U, y[:200, None], np.ones(200))
-    fit = fit_ridge(kernel, 1e-3, table, order)
-    model = rk.TabularRegressor()
-    model.model_ = TabularModel([Member(1.0, encoder, fit)])
-    curve = scores_by_rows(model, (rows[:200], y[:200]), (rows[200:], y[200:]))
-    errors = model.model_.predict(rows[200:])[:, 0] - y[200:]
-    assert list(curve) == [50, 100, 200]
-    assert curve[200]["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-3)
-
-
-def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
-    given = []
-    quick = rk.TabularRegressor.fit
-
-    def spend(model, X, y, **dependence):
-        given.append(model.time_limit)
-        assert model.warm_start == (len(given) == 2)
-        quick(model.set_params(time_limit=0.3), X, y, **dependence)
-        model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
-
-    monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr("randkern.reporting.panels", lambda *_: [])
-    table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
-    where = ("--target", "price", "--out", tmp_path / "out")
-    result = run("fit", tmp_path / "sales.csv", *where)
-    assert result.exit_code == 0, result.output
-    # Shares of what reading leaves of 60 seconds, whatever the clock says; the report
-    # gets the rest.
-    left = 0.95 * 56.5 - 6
-    assert given == pytest.approx([0.62 * left, 0.38 * left], rel=1e-3)
-    assert "--time-limit 60 ended the search early" in result.output
-    assert "time_limit=" not in result.output
-    saved = rk.load(tmp_path / "out" / "model.skops")
-    assert (saved.time_limit, saved.warm_start) == (60, False)
-    given.clear()
-    run("fit", tmp_path / "sales.csv", *where, "--no-refit")
-    assert given == [pytest.approx(left, rel=1e-3)]
-    assert rk.load(tmp_path / "out" / "model.skops").time_limit == 60
-    given.clear()
-    run("fit", tmp_path / "sales.csv", *where, "--time-limit", "1")
-    assert given == [1, 1]
-
-
-@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
-def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
-    rows = table().drop(columns="sold")
-    rows.to_csv(tmp_path / "good.csv", index=False)
-    rows.loc[7, "weight"] = np.inf
-    rows.to_csv(tmp_path / "bad.csv", index=False)
-    for given in (["bad.csv"], ["good.csv", "--test", tmp_path / "bad.csv"]):
-        where = (tmp_path / given[0], *given[1:], "--out", tmp_path / "out")
-        result = run(*command, *where, "--target", "price")
-        assert result.exit_code == 2
-        assert "'weight' contains infinity: row 7 holds inf" in result.output
-
-
-@pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
-def test_odd_test_rows_are_named_before_the_fit(command, fitted, tmp_path, monkeypatch):
-    rows = table().astype({"weight": object})
-    rows.loc[7, "weight"] = "#"
-    rows.head(20).to_csv(tmp_path / "test.csv", index=False)  # "#" may be a category
-    monkeypatch.setattr(rk.TabularRegressor, "fit", None)
-    where = ("--test", tmp_path / "test.csv", "--out", tmp_path)
-    refused = run(*command, fitted[0] / "sales.csv", "--target", "price", *where)
-    assert refused.exit_code == 2
-    told = "is numeric in sales.csv, but in test.csv row 7 holds '#'"
-    assert told in refused.output.replace("\n", " ")
 
 
 def test_predictions_are_those_of_the_model(fitted, tmp_path):
@@ -222,27 +141,6 @@ def test_predictions_are_those_of_the_model(fitted, tmp_path):
     np.testing.assert_allclose(got["prediction"], model.predict(X), rtol=1e-9)
     bounds = model.predict_interval(X, coverage=0.8)
     np.testing.assert_allclose(got[["low", "high"]], bounds, rtol=1e-9)
-
-
-def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkeypatch):
-    model, told = fitted[0] / "out" / "model.skops", []
-
-    @contextmanager
-    def progress_bar():
-        yield lambda *report: told.append(report)
-
-    whole = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
-    monkeypatch.setattr(predict, "_BLOCK", 50)
-    monkeypatch.setattr(predict, "progress_bar", progress_bar)
-    parts = run("predict", model, fitted[0] / "sales.csv", "--interval", 0.9).stdout
-    whole, parts = (pd.read_csv(io.StringIO(text)) for text in (whole, parts))
-    pd.testing.assert_frame_equal(parts, whole)
-    assert told == [(n, 120, "rows predicted") for n in (0, 50, 100)]
-    rows = table()
-    rows.loc[70, "weight"] = np.inf  # not in the first block
-    rows.to_csv(tmp_path / "odd.csv", index=False)
-    refused = run("predict", model, tmp_path / "odd.csv")
-    assert "row 70 holds inf" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -327,12 +225,12 @@ def test_standard_input_is_read_once(tmp_path):
     assert "standard input can be read only once" in result.output
 
 
-def test_info_prints_the_code_that_builds_the_model(fitted):
+def test_info_prints_an_estimator_of_the_model(fitted):
     result = run("info", fitted[0] / "out" / "model.skops")
     assert result.exit_code == 0, result.output
     assert "3 columns, as they were read" in result.output
     assert "  weight  number" in result.output and "  colour  category" in result.output
-    assert "make_pipeline(rk.TabularEncoder()" in result.output
+    assert "Pipeline(steps=[('tabularencoder'" in result.output
     assert max(map(len, result.output.splitlines())) < 200
     # As the user said it, not as the command divided it for the refit.
     assert (
@@ -342,84 +240,105 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "time limit: 2 s" in result.output
 
 
-@pytest.mark.nightly
-def test_classes_are_validated_on_held_out_rows(tmp_path):
-    frame = table(160).drop(columns="price")
-    frame.head(120).to_parquet(tmp_path / "train.parquet")
-    with gzip.open(tmp_path / "test.csv.gz", "wt") as file:
-        frame.tail(40).to_csv(file, index=False)
-    result = run(
-        "fit",
-        tmp_path / "train.parquet",
-        "--target",
-        "sold",
-        *QUICK,
-        "--test",
-        tmp_path / "test.csv.gz",
-        "--no-refit",
-        "--out",
-        tmp_path,
-    )
+def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
+    given = []
+    quick = rk.TabularRegressor.fit
+
+    def spend(model, X, y, **dependence):
+        given.append(model.time_limit)
+        assert model.warm_start == (len(given) == 2)
+        quick(model.set_params(time_limit=0.3), X, y, **dependence)
+        model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
+
+    monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
+    monkeypatch.setattr("randkern.reporting.panels", lambda *_: [])
+    table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
+    where = ("--target", "price", "--out", tmp_path / "out")
+    result = run("fit", tmp_path / "sales.csv", *where)
     assert result.exit_code == 0, result.output
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["n_train"], results["n_test"]) == (120, 40)
-    assert results["scores"]["error"] < 0.1
-    assert "Calibration" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    found = run(
-        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--probabilities"
+    assert 40 < sum(given) < 55 and given[0] > given[1]
+    assert "--time-limit 60 ended the search early" in result.output
+    saved = rk.load(tmp_path / "out" / "model.skops")
+    assert (saved.time_limit, saved.warm_start) == (60, False)
+    whole = sum(given)
+    given.clear()
+    run("fit", tmp_path / "sales.csv", *where, "--no-refit")
+    assert given == [pytest.approx(whole)]
+
+
+def test_a_second_fit_needs_time(monkeypatch, tmp_path):
+    """The least that a fit to many rows does takes seconds, whatever the limit."""
+    fits = []
+
+    def stop(model, X, y, **dependence):
+        fits.append(model.time_limit)
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        rng.normal(size=(40_000, 8)).astype("f4"), columns=[*"abcdefgh"]
     )
-    shares = pd.read_csv(io.StringIO(found.stdout))
-    assert list(shares) == ["prediction", "probability of no", "probability of yes"]
-    np.testing.assert_allclose(shares.iloc[:, 1:].sum(axis=1), 1)
-    refused = run(
-        "predict", tmp_path / "model.skops", tmp_path / "test.csv.gz", "--interval", 0.9
-    )
-    assert refused.exit_code == 2
-    assert "has no intervals" in refused.output
+    rows.to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setattr(rk.TabularRegressor, "fit", stop)
+    for limit, least in ((10, 3.5), (60, 25)):
+        where = ("--target", "h", "--time-limit", limit, "--out", tmp_path)
+        run("fit", tmp_path / "rows.parquet", *where)
+        assert fits.pop() > least
+    # In 10 seconds, all that is left is for one fit; in 60, two fits share it.
+    X = rows.drop(columns="h")
+    shares = [
+        Deadline(limit).seconds_of_fits(X, 0, 10_000, is_refitted=True)
+        for limit in (10, 60)
+    ]
+    assert shares[0][1] == 0 < shares[1][1]
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("command", "column", "value", "options", "message"),
     [
-        (lambda X: X.drop(columns="weight"), "lacks 1 of the 3 columns"),
+        ("fit", "weight", np.inf, (), "'weight' contains infinity: line 9 holds inf"),
+        ("compare", "weight", np.inf, (), "contains infinity: line 9 holds inf"),
+        ("fit", "price", "?", (), "line 9 holds '?'; fix such rows, or pass --task"),
+        ("compare", "price", "?", ("--task", "regression"), "line 9 holds '?'"),
+        ("fit", "price", np.inf, (), "line 9 holds 'inf'"),
+        ("test", "weight", "#", (), "is numeric in sales.csv, but in odd.csv line 9"),
+        ("test", "weight", np.inf, (), "contains infinity: line 9 holds inf"),
         (
-            lambda X: X.astype({"weight": object}).replace(
-                {"weight": {X.weight[2]: "#"}}
-            ),
-            "row 2 holds '#'",
+            "predict",
+            "weight",
+            "#",
+            (),
+            "table that the model was fitted to, but line 9",
         ),
+        ("predict", "weight", np.inf, (), "line 9 holds inf"),
     ],
 )
-def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
-    change(table()).to_csv(tmp_path / "new.csv", index=False)
+def test_odd_cells_are_named_by_their_line(
+    command, column, value, options, message, fitted, tmp_path, monkeypatch
+):
+    """Also after an empty line, and in another block of rows to predict."""
+    frame = table(60).drop(columns="sold").astype({column: object})
+    frame.loc[6, column] = value
+    lines = frame.to_csv(index=False).splitlines()
+    odd = tmp_path / "odd.csv"
+    odd.write_text("\n".join([*lines[:3], "", *lines[3:]]))
+    monkeypatch.setattr(predict, "_BLOCK", 5)
+    given = [command, odd, "--target", "price", *options, "--out", tmp_path / "out"]
+    if command == "test":
+        given = ["fit", fitted[0] / "sales.csv", "--test", *given[1:]]
+    elif command == "predict":
+        given = ["predict", fitted[0] / "out" / "model.skops", odd]
+    result = run(*given)
+    assert result.exit_code == 2, result.output
+    assert message in result.output.replace("\n", " ")
+    assert f"{odd}: " in result.output or (command == "predict" and value is np.inf)
+
+
+def test_a_model_needs_its_columns(fitted, tmp_path):
+    table().drop(columns="weight").to_csv(tmp_path / "new.csv", index=False)
     result = run("predict", fitted[0] / "out" / "model.skops", tmp_path / "new.csv")
     assert result.exit_code == 2
-    assert message in result.output.replace("\n", " ")
-
-
-@pytest.mark.parametrize(
-    ("value", "options", "message"),
-    [
-        (
-            "?",
-            (),
-            "row 5 holds '?' (the first row is 0); fix such rows, or pass --task",
-        ),
-        ("?", ("--task", "regression"), "row 5 holds '?'"),
-        (np.inf, (), "row 5 holds 'inf'"),
-    ],
-)
-@pytest.mark.parametrize("command", ["fit", "compare"])
-def test_odd_targets_are_named_by_their_row(command, value, options, message, tmp_path):
-    frame = table().astype({"price": object})
-    frame.loc[5, "price"] = value
-    frame.to_csv(tmp_path / "odd.csv", index=False)
-    given = (tmp_path / "odd.csv",) if command == "fit" else ()
-    given = given or ("--data", tmp_path / "odd.csv")
-    out = "--target", "price", *options, "--out", tmp_path
-    result = run(command, *given, *out)
-    assert result.exit_code == 2, result.output
-    assert message in result.output
+    assert "lacks 1 of the 3 columns" in result.output
 
 
 def with_dates_and_texts(n=250):
@@ -467,22 +386,7 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     rows.to_csv(tmp_path / "odd.csv", index=False)
     refused = run("predict", tmp_path / "model.skops", tmp_path / "odd.csv")
     assert refused.exit_code == 2
-    assert "'when' has dates, except in 1 rows: row 5 holds 'yest" in refused.output
-
-
-def test_free_texts_are_left_out_of_a_comparison(tmp_path):
-    with_dates_and_texts().to_csv(tmp_path / "sales.csv", index=False)
-    with_dates_and_texts().head(30).to_csv(tmp_path / "test.csv", index=False)
-    options = ("--kernels", "gaussian", "--n-components", 20, "--no-exact", "--seeds")
-    result = run(
-        *("compare", "--data", tmp_path / "sales.csv", "--target", "price", *options),
-        *(1, "--test", tmp_path / "test.csv", "--out", tmp_path),
-    )
-    assert result.exit_code == 0, result.output
-    assert (
-        "dropped columns of strings that rarely repeat: 'note' (250 diff"
-        in result.output
-    )
+    assert "'when' has dates, except in 1 rows: line 7 holds 'yest" in refused.output
 
 
 def test_few_rows_and_rare_classes(tmp_path):
@@ -501,15 +405,6 @@ def test_few_rows_and_rare_classes(tmp_path):
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "results.json").read_text())["scores"]["auc"] is None
     assert "undefined" in result.output
-
-
-def test_one_class_is_not_an_outlier(tmp_path):
-    frame = table().assign(sold="yes")
-    frame.to_csv(tmp_path / "one.csv", index=False)
-    result = run("fit", tmp_path / "one.csv", "--target", "sold", "--out", tmp_path)
-    assert result.exit_code == 2
-    assert "expected at least two values" in result.output
-    assert "row" not in result.output.partition("in all 120 rows")[2]
 
 
 @pytest.mark.parametrize("arguments", [
@@ -633,23 +528,6 @@ def test_errors_of_files_have_no_numbers_of_the_system(tmp_path):
     assert "Errno" not in result.output
 
 
-def test_one_class_of_numbers_is_a_plain_number(tmp_path):
-    table().assign(price=5).to_csv(tmp_path / "one.csv", index=False)
-    result = run("fit", tmp_path / "one.csv", "--target", "price", "--out", tmp_path)
-    assert "'price' is 5 in all 120 rows, expected at least two values" in result.output
-
-
-def test_errors_of_cells_name_the_file(fitted, tmp_path):
-    frame = table().astype({"weight": object})
-    frame.loc[7, "weight"] = "heavy"
-    bad = tmp_path / "bad.csv"
-    frame.to_csv(bad, index=False)
-    result = run("predict", fitted[0] / "out" / "model.skops", bad)
-    assert result.exit_code == 2
-    assert f"{bad}: column 'weight' holds numbers in the table" in result.output
-    assert "row 7 holds 'heavy'" in result.output
-
-
 def test_readers_of_predictions_may_stop(fitted, tmp_path):
     rows = pd.concat([table().drop(columns="sold")] * 100)
     rows.to_csv(tmp_path / "rows.csv", index=False)
@@ -688,13 +566,6 @@ def test_a_file_without_a_target_lists_its_columns(tmp_path):
         result = run(command, tmp_path / "sales.csv")
         assert result.exit_code == 2
         assert "--target), one of " in result.output and "'price'" in result.output
-
-
-def test_a_study_has_one_table(tmp_path):
-    table().to_csv(tmp_path / "sales.csv", index=False)
-    result = run("compare", tmp_path / "sales.csv", "--data", "digits")
-    assert result.exit_code == 2
-    assert "--data 'digits', expected one of them" in result.output
 
 
 def test_a_target_of_names_is_refused(tmp_path):

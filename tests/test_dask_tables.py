@@ -77,16 +77,6 @@ def test_columns_of_files_are_fitted_together(names, weighted, frame, table):
     )
 
 
-def test_each_file_is_read_once_for_all_columns(table):
-    from randkern.data.sharded import partitions
-
-    parts = partitions(table[["a", "b"]], table["y"], table["weight"])
-    assert len(parts) == table.npartitions == 10
-    keys = {str(key) for key in dict(parts[0].__dask_graph__())}
-    reads = {key for key in keys if "read" in key.lower()}
-    assert len({key.split("'")[1] for key in reads}) == 1, reads
-
-
 def test_rows_chosen_by_a_condition(frame, table):
     few, chosen = frame[frame["a"] > 0], table[table["a"] > 0]
     model = rk.KernelRidgeRegressor(**OPTIONS).fit(chosen[COLUMNS], chosen["y"])

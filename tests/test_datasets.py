@@ -3,10 +3,8 @@
 import dataclasses
 import gzip
 import json
-import os
 import sys
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +22,7 @@ from randkern.datasets.frames import (
     infer_task,
     without_free_texts,
 )
+from randkern.datasets.tables import place_of_row
 from randkern.exceptions import DataFileError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -254,6 +253,7 @@ def test_a_series_with_an_index_of_texts_is_read(tmp_path):
     [
         ("a,y\nKöln,1\n".encode("latin1"), "not UTF-8 text.*save the table as UTF-8"),
         (b"PK\3\4\xff\xfe\xff", "zip archive"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a text file.*a PNG image"),
         (gzip.compress(b"a,y\n1,2\n" * 100)[:-10], "gzip stream is damaged"),
     ],
 )
@@ -290,7 +290,7 @@ def test_rows_without_a_target_are_left_out_with_a_warning(tmp_path):
     rows = [f"{i},{'rare' if i == 5 else 'ab'[i % 2]},{i % 7}.5" for i in range(40)]
     rows[5] = "5,rare,"
     path.write_text("a,b,y\n" + "\n".join(rows))
-    with pytest.warns(UserWarning, match="1 of 40 rows has no .*row 5 .*line 7 of"):
+    with pytest.warns(UserWarning, match="1 of 40 rows has no .* first is line 7"):
         data = load_dataset(path, target="y")
     assert data.X_train["a"].tolist() == [i for i in range(40) if i != 5]
     assert list(data.X_train["b"].cat.categories) == ["a", "b"]
@@ -322,14 +322,6 @@ def test_classes_of_whole_numbers_stay_whole_where_targets_are_missing(tmp_path)
     assert data.target_names == ("01", "1", "2")
 
 
-def test_names_with_spaces_around_them_warn(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("a, b ,y\n1,2,u\n2,3,v\n")
-    with pytest.warns(UserWarning, match="spaces around them: ' b '; --strip"):
-        load_dataset(path, target="y")
-    load_dataset(path, target="y", form=TableFormat(strip=True))  # without a warning
-
-
 def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
     path = tmp_path / "c.ods"
     path.write_bytes(b"PK")
@@ -342,6 +334,24 @@ def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
     ) as caught:
         load_dataset(path, target="y")
     assert len(str(caught.value)) < 180 + len(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("t.csv", 'a,b\n1,2\n\n"3\n",4\n5,6\n', "line 6"),
+        ("t.tsv", "title\na\tb\n1\t2\n3\t4\n5\t6\n", "line 5"),
+        ("t.jsonl", '{"a": 1}\n\n{"a": 2}\n{"a": 3}\n', "line 4"),
+        ("t.parquet", "", "row 3"),
+        ("t.xlsx", "", "row 5 of the sheet"),
+        ("none.csv", None, "row 3"),
+    ],
+)
+def test_places_of_rows_in_files(name, content, place, tmp_path):
+    path, form = tmp_path / name, TableFormat(skiprows=int(name in ("t.tsv", "t.xlsx")))
+    if content is not None:
+        path.write_text(content)
+    assert place_of_row(path, 2, form) == place
 
 
 def write_json_lines(path, rows):
@@ -500,26 +510,6 @@ def test_free_texts_are_left_out_of_training_and_test_rows():
 
 
 @pytest.mark.parametrize(
-    ("value", "task", "message"),
-    [
-        ("?", None, r"numbers and text: row 5 holds '\?'.*--task classification"),
-        ("?", "regression", r"row 5 holds '\?'"),
-        (np.inf, "regression", "row 5 holds 'inf'"),
-    ],
-)
-def test_an_odd_target_is_named_by_its_row(value, task, message, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"x": range(50), "y": np.arange(50) / 7}).astype(object)
-    table.loc[5, "y"] = value
-    table.to_csv(tmp_path / "odd.csv", index=False)
-    with pytest.raises(ValueError, match=message):
-        load_dataset(tmp_path / "odd.csv", target="y", task=task)
-    if value == "?":
-        found = load_dataset(tmp_path / "odd.csv", target="y", task="classification")
-        assert len(found.target_names) == 50
-
-
-@pytest.mark.parametrize(
     "amounts", [["$326", "$1,200"], ["1.200,5 €", "-5€"], ["7 kg", "1,200 kg"]]
 )
 def test_amounts_with_separated_thousands_are_named(amounts, tmp_path):
@@ -570,50 +560,3 @@ def test_missing_extra_is_named(module, frame, tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- the real files
-
-REAL = os.environ.get("RANDKERN_DATA", "")
-
-
-def real(*parts):
-    """Skip, saying why, where the file is not in the data folder."""
-    path = Path(REAL, *parts)
-    return pytest.mark.skipif(
-        not REAL or not path.exists(),
-        reason=f"needs RANDKERN_DATA, a folder with {'/'.join(parts)}",
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.data
-@real("mnist")
-def test_real_mnist(monkeypatch, recwarn):
-    monkeypatch.setenv("RANDKERN_DATA", REAL)
-    data = load_dataset("mnist")
-    assert data.name == "mnist" and not recwarn.list  # The checksums hold.
-    assert data.X_train.shape == (60_000, 784) and data.X_test.shape == (10_000, 784)
-    assert data.y_train[:5].tolist() == [5, 0, 4, 1, 9]
-    assert data.X_train.max() == 1 and data.X_train.mean() == pytest.approx(
-        0.1307, abs=1e-4
-    )
-
-
-@pytest.mark.data
-@real("fashion-mnist-sample")
-def test_real_fashion_mnist_sample():
-    data = load_dataset("fashion-mnist-sample", data_dir=REAL)
-    assert data.name == "fashion-mnist sample (3,000 of 60,000)"
-    assert (
-        len(data.y_test) == 615 and data.target_names[data.y_train[0]] == "Ankle boot"
-    )
-
-
-@pytest.mark.data
-@pytest.mark.nightly
-@real("cifar10", "cifar10.zip")
-def test_real_cifar10():
-    data = load_dataset("cifar10", data_dir=REAL)
-    assert data.name == "cifar10" and data.X_train.shape == (50_000, 3072)
-    assert np.bincount(data.y_test).tolist() == [1000] * 10
-    # The published channel means of the training images.
-    means = data.X_train.reshape(-1, 3).mean(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(means, [0.4914, 0.4822, 0.4465], atol=2e-3)

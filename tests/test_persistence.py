@@ -28,7 +28,6 @@ from randkern._files import atomic_write
 from randkern.exceptions import ModelFileError, ModelVersionWarning
 from randkern.persistence import archive
 from randkern.projections import PROJECTIONS, Projection
-from randkern.solvers import PCG
 
 skops_io = pytest.importorskip("skops.io")
 
@@ -95,21 +94,6 @@ def test_kernels(name, path, data):
     assert np.array_equal(again(X), kernel(X))
     unresolved = round_trip(KERNELS[name], path)
     assert repr(unresolved) == repr(KERNELS[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KERNELS)
-def test_features_and_models_of_every_kernel(name, path, data):
-    X, Y = data
-    many = 6 if name == "linear" else 31
-    for n_components in (many, None):
-        model = rk.KernelRidgeRegressor(
-            KERNELS[name], n_components=n_components, random_state=0
-        )
-        model.fit(X, Y)
-        assert_same(model, round_trip(model, path), X)
-    features = rk.RandomFeatures(KERNELS[name], many, random_state=0).fit(X)
-    assert_same(features, round_trip(features, path), X)
 
 
 @pytest.mark.slow
@@ -250,16 +234,6 @@ def test_file_holds_weights_and_seed_not_the_projection(path, rng):
         assert weights < path.stat().st_size < 2 * weights + 8_000
 
 
-@pytest.mark.slow
-def test_weights_are_stored_once(tmp_path, rng):
-    X = rng.normal(size=(40, 2))
-    model = rk.KernelRidgeRegressor(n_components=20_000, solver=PCG(), random_state=0)
-    model.fit(X, X)
-    again = round_trip(model, tmp_path / "model.skops")
-    np.testing.assert_array_equal(again.solution_.value, model.solution_.value)
-    assert (tmp_path / "model.skops").stat().st_size < 1.2 * model.coef_.nbytes
-
-
 def test_file_names_its_version_and_is_one_of_skops(path):
     rk.save(rk.Gaussian(3.0), path)
     with zipfile.ZipFile(path) as archive:
@@ -374,15 +348,6 @@ def test_types_of_others_need_trust(path, data):
         assert isinstance(rk.load(path, trusted=trusted)[0], Stranger)
 
 
-def test_forests_need_trust(path, data):
-    X, Y = data
-    model = RandomForestRegressor(n_estimators=1).fit(X, Y[:, 0])
-    with pytest.warns(UserWarning, match="trust"):
-        rk.save(model, path)
-    with pytest.raises(ModelFileError, match="sklearn.tree._tree.Tree"):
-        rk.load(path)
-
-
 @pytest.mark.parametrize("trusted", [True, "numpy.ndarray", 3])
 def test_trust_is_a_list(trusted, path):
     rk.save(rk.Gaussian(), path)
@@ -420,20 +385,6 @@ def test_truncated_files(saved, path):
         path.write_bytes(saved[:length])
         with pytest.raises(ModelFileError, match="damaged or truncated"):
             rk.load(path)
-
-
-def test_wrong_bytes_in_weights(path, data):
-    X, Y = data
-    model = rk.KernelRidgeRegressor(n_components=500, random_state=0).fit(X, Y)
-    rk.save(model, path)
-    content = bytearray(path.read_bytes())
-    position = content.index(model.coef_.T.tobytes()[:8]) + 4
-    content[position] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(
-        ModelFileError, match=r"checksum of its member .*\.npy is wrong"
-    ):
-        rk.load(path)
 
 
 @pytest.mark.parametrize(

@@ -61,21 +61,6 @@ def test_numbers_along_axes_have_separated_thousands():
     assert [text.get_text() for text in named.get_yticklabels()] == ["a", "b"]
 
 
-def test_exact_kernels_are_level_lines_in_the_style_of_their_curve():
-    axes = plot_compare(synthetic_records()).axes[0]
-    curves = [container.lines[0] for container in axes.containers]
-    level = [
-        line
-        for line in axes.get_lines()
-        if line not in curves and len(set(line.get_ydata())) == 1
-    ]
-    assert [line.get_ydata()[0] for line in level] == pytest.approx([0.02, 0.03, 0.04])
-    for curve, line in zip(curves, level, strict=True):
-        assert line.get_color() == curve.get_color()
-        assert line.get_linestyle() == curve.get_linestyle()
-        assert line.get_marker() == "None"
-
-
 def test_axes_say_what_they_show():
     figure = plot_compare(
         synthetic_records(), dataset="digits", metric="misclassified", percent=True
@@ -106,18 +91,6 @@ def test_tick_labels_and_legend_overlap_nothing(sizes):
     assert not legend.overlaps(figure.axes[0].get_window_extent())
     assert legend.x1 <= figure.bbox.x1
     assert legend.y0 >= figure.bbox.y0
-
-
-def test_the_same_size_for_every_kernel_is_set_side_by_side():
-    axes = plot_compare(synthetic_records(sizes=(100,))).axes[0]
-    positions = [container.lines[0].get_xdata()[0] for container in axes.containers]
-    assert len(set(positions)) == 3
-    assert np.allclose(positions, 100, rtol=0.05)
-
-
-def test_only_exact_kernels():
-    axes = plot_compare(synthetic_records(sizes=())).axes[0]
-    assert list(axes.get_xticks()) == []
 
 
 def test_no_records_is_an_error():

@@ -11,6 +11,7 @@ import pytest
 
 import randkern as rk
 from randkern.datasets import TableFormat, load_dataset, read_table
+from randkern.datasets.frames import without_free_texts
 from randkern.exceptions import DataFileError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -163,6 +164,29 @@ def test_a_class_of_its_own_for_each_row_is_refused(tmp_path):
     names = [f"name {i}" for i in range(N)]
     with pytest.raises(DataFileError, match="60 different texts in 60 rows"):
         load(tmp_path, numbers(), names)
+
+
+def test_units_that_are_mixed_in_a_target_are_named(tmp_path):
+    prices = [f"USD {300 + i}" for i in range(N)]
+    prices[6] = "326 EUR"
+    with pytest.raises(DataFileError, match="mixes units: 'USD', .*1 of 60 rows 'EUR'"):
+        load(tmp_path, numbers(), prices)
+    with pytest.warns(UserWarning, match="'326 EUR' in 1 rows, read as missing"):
+        data = load(tmp_path, numbers(), prices, numeric=("y",))
+    assert data.task == "regression" and len(data.y_train) == N - 1
+    ranks = ["1st", "2nd", "3rd"] * (N // 3)
+    assert load(tmp_path, numbers(), ranks).task == "classification"
+
+
+def test_codes_that_are_left_out_are_warned_of_once(tmp_path):
+    codes = [f"{7 * i:05}" for i in range(300)]
+    frame = pandas.DataFrame({"code": codes, "a": range(300), "y": np.arange(300) / 7})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        without_free_texts(load_dataset(tmp_path / "t.csv", target="y"))
+    (told,) = [str(item.message) for item in caught]
+    assert told.startswith("dropped columns") and "--numeric code reads '00000'" in told
 
 
 # Dates

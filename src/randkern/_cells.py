@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from reprlib import repr as shortened
 from typing import Any
@@ -24,6 +25,16 @@ def cell(values: Any, rows: np.ndarray) -> str:
     row = int(rows[0])
     (value,) = np.asarray(values)[row : row + 1].tolist()
     return f"row {row:,} holds {value!r} (the first row is 0)"
+
+
+def with_places(message: str, place_of: Callable[[int], str]) -> str:
+    """Return a message whose rows are named by their places, such as ``line 7``."""
+
+    def renamed(found: re.Match[str]) -> str:
+        return f"{place_of(int(found[1].replace(',', '')))} holds {found[2]}"
+
+    cells = r"row ([\d,]+) holds (.*?) \(the first row is 0\)"
+    return re.sub(cells, renamed, message)
 
 
 def rows_of_text(values: np.ndarray) -> np.ndarray:

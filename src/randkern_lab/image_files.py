@@ -7,7 +7,6 @@ group ``randkern.datasets``. Each takes the folder of the files, or its parent.
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,55 +20,51 @@ from randkern.datasets.files import guess_content, open_data
 from randkern.exceptions import DataFileError
 
 _IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-_IDX_FILES = tuple(
-    f"{split}-{kind}"
-    for split in ("train", "t10k")
-    for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-)
+_KINDS = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}  # and their dimensions
 _BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
-_DIGITS = tuple("0123456789")
 _CLOTHES = (
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 ).split(",")
 _OBJECTS = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
-def mnist(place: Path) -> Dataset:
-    """Load MNIST from its four IDX files."""
-    return _idx_files("mnist", place, _DIGITS)
-
-
-def fashion_mnist(place: Path) -> Dataset:
-    """Load Fashion-MNIST from its four IDX files."""
-    return _idx_files("fashion-mnist", place, _CLOTHES)
-
-
-def fashion_mnist_sample(place: Path) -> Dataset:
-    """Load a sample of Fashion-MNIST, in the same four files."""
-    return _idx_files("fashion-mnist-sample", place, _CLOTHES)
-
-
-def cifar10(place: Path) -> Dataset:
-    """Load CIFAR-10: the binary version, or single images.
-
-    The first of these that is there is read: ``cifar-10-batches-bin/``,
-    ``train/CLASS/*.png`` or ``*.jpg`` with ``test/``, and ``cifar10.zip`` of such
-    folders. Images are sorted by file name, then class.
-    """
-    for folder in _folders("cifar10", place):
-        for own in (folder, folder / "cifar-10-batches-bin"):
-            if (own / _BATCHES[0]).is_file():
-                *train, test = [_binary_batch(own / name) for name in _BATCHES]
-                joined = [np.concatenate(part) for part in zip(*train, strict=True)]
-                return _images("cifar10", own, _OBJECTS, joined, test)
-        for source in (folder, folder / "cifar10.zip", folder / "cifar-10.zip"):
-            if source.is_file() or (source / "train" / _OBJECTS[0]).is_dir():
-                parts = [_decoded(source, split) for split in ("train", "test")]
-                return _images("cifar10", source, _OBJECTS, *parts)
+def _idx_files(name: str, classes: list[str], place: Path) -> Dataset:
+    """Load images and labels from four IDX files, plain or compressed."""
+    for folder in _folders(name, place):
+        arrays, missing = [], []
+        for stem in (
+            f"{split}-{kind}" for split in ("train", "t10k") for kind in _KINDS
+        ):
+            # Some mirrors have a dot in place of a hyphen.
+            paths = [
+                folder / f"{s}{end}"
+                for s in (stem, stem.replace("-idx", ".idx"))
+                for end in (".gz", "")
+            ]
+            path = next((path for path in paths if path.is_file()), None)
+            if path is None:
+                missing.append(stem)
+                continue
+            arrays.append(read_idx(path))
+            rank = _KINDS[stem.partition("-")[2]]
+            if arrays[-1].ndim != rank or arrays[-1].dtype != np.uint8:
+                got = f"rank {arrays[-1].ndim}, {arrays[-1].dtype}"
+                raise DataFileError(f"{path}: expected rank {rank}, uint8, got {got}")
+        if arrays and missing:
+            raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}[.gz]")
+        if arrays:
+            return _images(name, folder, classes, (28, 28, 1), arrays[:2], arrays[2:])
+    sample = f"{name}-sample"
+    hint = f"; there is a sample of it: load it as {sample!r}"
     raise FileNotFoundError(
-        f"no files of 'cifar10' in {place} or {place / 'cifar10'}: looked for "
-        f"cifar-10-batches-bin/{_BATCHES[0]}, a folder train/airplane, and cifar10.zip"
+        f"no files of {name!r} in {place} or {place / name}: looked for "
+        f"train-images-idx3-ubyte[.gz]{hint * (place / sample).is_dir()}"
     )
+
+
+mnist = partial(_idx_files, "mnist", list("0123456789"))
+fashion_mnist = partial(_idx_files, "fashion-mnist", _CLOTHES)
+fashion_mnist_sample = partial(_idx_files, "fashion-mnist-sample", _CLOTHES)
 
 
 def read_idx(path: str | Path) -> np.ndarray:
@@ -107,75 +102,27 @@ def read_idx(path: str | Path) -> np.ndarray:
     return values.astype(dtype.newbyteorder("="))
 
 
-def _folders(name: str, place: Path) -> tuple[Path, Path]:
-    """Return where the files may be."""
-    if not place.exists():
-        raise FileNotFoundError(
-            f"the data folder {place} does not exist; create it, or pass another one"
-        )
-    return place, place / name
+def cifar10(place: Path) -> Dataset:
+    """Load CIFAR-10: the binary version, or single images.
 
-
-def _idx_files(name: str, place: Path, classes: Iterable[str]) -> Dataset:
-    for folder in _folders(name, place):
-        found = [_spelled(folder, stem) for stem in _IDX_FILES]
-        if not any(found):
-            continue
-        missing = [s for s, path in zip(_IDX_FILES, found, strict=True) if path is None]
-        if missing:
-            raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}[.gz]")
-        arrays = [read_idx(path) for path in found if path is not None]
-        for path, array, rank in zip(found, arrays, (3, 1, 3, 1), strict=True):
-            if array.ndim != rank or array.dtype != np.uint8:
-                got = f"rank {array.ndim}, {array.dtype}"
-                raise DataFileError(f"{path}: expected rank {rank}, uint8, got {got}")
-        return _images(name, folder, classes, arrays[:2], arrays[2:])
-    sample = f"{name}-sample"
-    hint = f"; there is a sample of it: load it as {sample!r}"
+    The first of these that is there is read: ``cifar-10-batches-bin/``,
+    ``train/CLASS/*.png`` or ``*.jpg`` with ``test/``, and ``cifar10.zip`` of such
+    folders. Images are sorted by file name, then class.
+    """
+    images = partial(_images, "cifar10", classes=_OBJECTS, shape=(32, 32, 3))
+    for folder in _folders("cifar10", place):
+        for own in (folder, folder / "cifar-10-batches-bin"):
+            if (own / _BATCHES[0]).is_file():
+                *train, test = [_binary_batch(own / name) for name in _BATCHES]
+                joined = [np.concatenate(part) for part in zip(*train, strict=True)]
+                return images(own, train=joined, test=test)
+        for source in (folder, folder / "cifar10.zip", folder / "cifar-10.zip"):
+            if source.is_file() or (source / "train" / _OBJECTS[0]).is_dir():
+                train, test = (_decoded(source, part) for part in ("train", "test"))
+                return images(source, train=train, test=test)
     raise FileNotFoundError(
-        f"no files of {name!r} in {place} or {place / name}: looked for "
-        f"{_IDX_FILES[0]}[.gz]{hint * (place / sample).is_dir()}"
-    )
-
-
-def _spelled(folder: Path, stem: str) -> Path | None:
-    """Return the file with a standard name, or with the dot of some mirrors."""
-    spellings = (stem, stem.replace("-idx", ".idx"))
-    paths = [folder / f"{name}{end}" for name in spellings for end in (".gz", "")]
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _images(name: str, source: Path, classes: Any, train: Any, test: Any) -> Dataset:
-    """Return bytes and labels as a data set; the name of a sample has its size."""
-    full, shape = (50_000, (32, 32, 3)) if name == "cifar10" else (60_000, (28, 28, 1))
-    parts: list[Any] = []
-    for X, y in (train, test):
-        if len(X) != len(y) or not len(y):
-            raise DataFileError(f"{source}: {len(X):,} images, {len(y):,} labels")
-        if y.max() >= len(classes):
-            raise DataFileError(
-                f"{source}: labels up to {y.max()}, expected 0 to {len(classes) - 1}; "
-                "the file is damaged: get it again"
-            )
-        if math.prod(X.shape[1:]) != math.prod(shape):
-            raise DataFileError(f"{source}: images of {X.shape[1:]}, expected {shape}")
-        pixels = X.reshape(len(X), -1) / np.float32(255)
-        parts += [pixels.astype(np.float32, copy=False), y.astype(np.int64)]
-    X, y, X_test, y_test = parts
-    n, n_test, title = len(y), len(y_test), name.removesuffix("-sample")
-    sample = f" sample ({n:,} of {full:,})" if n != full else ""
-    return Dataset(
-        title + sample,
-        X,
-        y,
-        X_test,
-        y_test,
-        target_names=tuple(classes),
-        image_shape=shape,
-        description=(
-            f"{title}{sample}, {source.resolve().name}: n = {n:,} train + "
-            f"{n_test:,} test, d = {math.prod(shape):,}"
-        ),
+        f"no files of 'cifar10' in {place} or {place / 'cifar10'}: looked for "
+        f"cifar-10-batches-bin/{_BATCHES[0]}, a folder train/airplane, and cifar10.zip"
     )
 
 
@@ -189,10 +136,18 @@ def _binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decoded(source: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Decode the images of a split, sorted by file name, then class."""
+    """Decode the images of a split, of a folder or of a zip archive."""
     Image: Any = import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     found = []
-    for path, read in _files(source).items():
+    try:
+        if source.is_dir():
+            files = {str(p): p.read_bytes for p in source.glob(f"{split}/*/*")}
+        else:
+            archive = zipfile.ZipFile(source)
+            files = {name: partial(archive.read, name) for name in archive.namelist()}
+    except zipfile.BadZipFile as error:
+        raise DataFileError(f"{source}: a damaged zip archive ({error})") from error
+    for path, read in files.items():
         *_, part, folder, name = "", "", *PurePosixPath(path).parts
         is_image = name.lower().endswith((".jpg", ".jpeg", ".png"))
         if part == split and folder in _OBJECTS and is_image:
@@ -212,13 +167,40 @@ def _decoded(source: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     return pixels, np.array([label for _, label, *_ in found])
 
 
-def _files(source: Path) -> dict[str, Callable[[], bytes]]:
-    """Return readers of the files of a folder, or of a zip archive, by their paths."""
-    if source.is_dir():
-        paths = source.glob("t*/*/*")
-        return {path.relative_to(source).as_posix(): path.read_bytes for path in paths}
-    try:
-        archive = zipfile.ZipFile(source)
-    except zipfile.BadZipFile as error:
-        raise DataFileError(f"{source}: a damaged zip archive ({error})") from error
-    return {name: partial(archive.read, name) for name in archive.namelist()}
+def _folders(name: str, place: Path) -> tuple[Path, Path]:
+    """Return where the files may be."""
+    if not place.exists():
+        raise FileNotFoundError(
+            f"the data folder {place} does not exist; create it, or pass another one"
+        )
+    return place, place / name
+
+
+def _images(
+    name: str, source: Path, classes: list[str], shape: Any, train: Any, test: Any
+) -> Dataset:
+    """Return bytes and labels as a data set; the name of a sample has its size."""
+    full, parts = 60_000 if shape[2] == 1 else 50_000, list[Any]()
+    for X, y in (train, test):
+        if len(X) != len(y) or not len(y):
+            raise DataFileError(f"{source}: {len(X):,} images, {len(y):,} labels")
+        if y.max() >= len(classes) or math.prod(X.shape[1:]) != math.prod(shape):
+            raise DataFileError(
+                f"{source}: labels up to {y.max()} of images of {X.shape[1:]}, "
+                f"expected up to {len(classes) - 1} and {shape}; the file is damaged: "
+                "get it again"
+            )
+        pixels = X.reshape(len(X), -1) / np.float32(255)
+        parts += [pixels.astype(np.float32, copy=False), y.astype(np.int64)]
+    n, n_test, title = len(parts[1]), len(parts[3]), name.removesuffix("-sample")
+    sample = f" sample ({n:,} of {full:,})" if n != full else ""
+    return Dataset(
+        title + sample,
+        *parts,
+        target_names=tuple(classes),
+        image_shape=shape,
+        description=(
+            f"{title}{sample}, {source.resolve().name}: n = {n:,} train + "
+            f"{n_test:,} test, d = {math.prod(shape):,}"
+        ),
+    )

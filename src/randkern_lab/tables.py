@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-Record = Mapping[str, Any]
-Records = Sequence[Record]
 Form = str | Callable[[Any], str]
 #: A template of means, or a function of a dataframe.
 Cell = str | Callable[[Any], str]
@@ -147,32 +145,6 @@ def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-# -- records -------------------------------------------------------------------------
-
-
-def of(records: Records, **named: Any) -> list[Any]:
-    """Return the records that have these values.
-
-    A function, such as ``max``, chooses among the values that are left.
-    """
-    choices = {key: value for key, value in named.items() if callable(value)}
-    plain = {key: value for key, value in named.items() if key not in choices}
-    result = [record for record in records if plain.items() <= record.items()]
-    for key, choose in choices.items():
-        values = [r[key] for r in result if r.get(key) is not None]
-        result = of(result, **{key: choose(values)}) if values else []
-    return result
-
-
-def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Yield the values of some keys, and the records with these values."""
-    result: dict[tuple[Any, ...], list[Any]] = {}
-    for record in records:
-        result.setdefault(tuple(record[key] for key in keys), []).append(record)
-    for values, own in result.items():
-        yield dict(zip(keys, values, strict=True)), own
-
-
 # -- texts ---------------------------------------------------------------------------
 
 
@@ -236,17 +208,12 @@ class _Template(Formatter):
         return written(value, spec)
 
 
-def text(template: str, record: Record) -> str:
+def text(template: str, record: Any) -> str:
     """Fill a template with the values of a record.
 
     Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
     """
     return _Template().vformat(template, (), record)
-
-
-def sentences(records: Iterable[Record], template: str) -> list[str]:
-    """Return a template filled with each record."""
-    return [text(template, record) for record in records]
 
 
 # -- notes ---------------------------------------------------------------------------
@@ -302,86 +269,9 @@ def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(y), 1)[0])
 
 
-def fitted_powers(
-    records: Records, x: str, y: str, *keys: str
-) -> Iterator[tuple[dict[str, Any], float | None]]:
-    """Yield the values of some keys, and the power of `x` that best fits `y` there."""
-    for named, own in groups(records, *keys):
-        yield named, fitted_power([r[x] for r in own], [r[y] for r in own])
-
-
-def paired(
-    records: Records, others: Records, key: str, by: str = "seed"
-) -> list[tuple[Any, Any]]:
-    """Return pairs of values of records with the same seed, sorted by it."""
-    first, second = ({r[by]: r[key] for r in item} for item in (records, others))
-    return [(first[seed], second[seed]) for seed in sorted(first.keys() & second)]
-
-
-def aggregated(
-    records: Records, keys: Sequence[str], **columns: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return an entry per value of some keys: ``n_seeds``, and columns over the seeds.
-
-    These are named by pandas's aggregation; ``_std`` is appended for deviations. What
-    is not a number is None.
-    """
-    import pandas as pd
-
-    if not records:
-        return []
-    table = pd.DataFrame(records)
-    table = table.astype({c: float for c in table if table[c].isna().all()})
-    named = {
-        f"{column}_std" if how == "std" else column: (column, how)
-        for how, subset in columns.items()
-        for column in subset
-    }
-    groups = table.groupby(list(keys), sort=False)
-    result = groups.agg(n_seeds=("seed", "size"), **named).reset_index()
-    return [
-        {key: None if value != value else value for key, value in entry.items()}
-        for entry in result.to_dict("records")
-    ]
-
-
-def paired_ratio(
-    pairs: Sequence[tuple[float, float]],
-) -> tuple[float | None, float | None]:
-    """Return the ratio r = ā/b̄ of two means over seeds, and its standard error.
-
-    The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
-    method for pairs), None for a single seed; both are None without pairs.
-    """
-    if not pairs:
-        return None, None
-    a, b = np.asarray(pairs, dtype=float).T
-    ratio = float(a.mean() / b.mean())
-    if len(a) < 2:
-        return ratio, None
-    residual = (a - ratio * b) / b.mean()
-    return ratio, float(residual.std(ddof=1) / np.sqrt(len(a)))
-
-
 def mean_interval(values: Any) -> tuple[float, float, float]:
     """Return a mean and the ends of its 95 % interval by Student's t."""
     result = np.asarray(values, float)
     n, mean = len(result), float(result.mean())
     half = float(student.ppf(0.975, n - 1) * result.std(ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
-
-
-def columns(records: Records, *keys: str) -> list[Any]:
-    """Return the values of each key as an array."""
-    return [np.array([record[key] for record in records]) for key in keys]
-
-
-def mean_of(records: Records, key: str) -> float:
-    """Return the mean of the values of a key."""
-    return float(np.mean([record[key] for record in records]))
-
-
-def known_mean(records: Records, key: str) -> float | None:
-    """Return the mean of the values that are not None, or None."""
-    known = [record for record in records if record.get(key) is not None]
-    return mean_of(known, key) if known else None

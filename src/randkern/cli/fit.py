@@ -165,11 +165,14 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     model = job.model
     task = job.table.task
     arguments = job.arguments
-    (X, _, y, _), known, _ = job.parts
+    (X, X_test, y, _), known, _ = job.parts
     limit = deadline.limit
-    planned = sum(planned_seconds(X, y, task, limit).values())
     seconds = deadline.seconds_of_fits(
-        X, is_refitted=arguments["refit"], baselines=planned
+        X,
+        0 if task == "regression" else len(set(y.tolist())),
+        len(X_test),
+        is_refitted=arguments["refit"],
+        baselines=sum(planned_seconds(X, y, task, limit).values()),
     )
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
@@ -190,14 +193,16 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
     target = arguments["target"]
     with phase(deadline, "importances and figures of the report"):
         figures = panels(evaluated, target, deadline)
-    _warn_of_late(evaluated, figures, deadline.limit)
+    is_late = arguments["refit"] and not seconds[1]
+    _warn_of_late(evaluated, figures, deadline.limit, is_late)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
     page = contents(evaluated, job.summary, title, figures, command, advice)
     results = {"command": "fit", "arguments": arguments, **evaluated.record()}
-    files.write_model(model, fitted)  # which may have stored its importances
+    if evaluated.importances is not None:
+        files.write_model(model, fitted)
     files.write_report(page, results)
-    if arguments["refit"]:
+    if seconds[1]:
         fitted = _refit(model, job.table, job.splitting, deadline, seconds[1])
         files.write_model(model, fitted)
         page["cut"] = list(dict.fromkeys([*page["cut"], *model.fit_report_["cut"]]))
@@ -446,8 +451,8 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
-    """Warn of what the report lacks because there was no time for it."""
+def _warn_of_late(evaluated: Any, figures: Any, limit: float, is_late: bool) -> None:
+    """Warn of what is left out for lack of time, also of the fit if that `is_late`."""
     from ..reporting.baseline_models import not_fitted
 
     headings = [panel.heading for panel in figures if panel.is_late]
@@ -456,6 +461,13 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
         warnings.warn(
             f"--time-limit {limit:g} leaves no time for some parts of the report: "
             f"{', '.join(late)}. The model does not depend on them",
+            DeadlineWarning,
+            stacklevel=1,
+        )
+    if is_late:
+        warnings.warn(
+            f"--time-limit {limit:g} leaves no time for a second fit: the model does "
+            "not know the held-out rows",
             DeadlineWarning,
             stacklevel=1,
         )

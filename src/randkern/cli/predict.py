@@ -65,13 +65,14 @@ def command(
     import pandas as pd
 
     import randkern
+    from randkern.datasets import TableFormat
     from randkern.deployment import as_fitted, known_levels, schema_of
 
     _check_out(out)
     fitted = randkern.load(model)
     _check_fitted(fitted, interval, probabilities)
-    with naming(data):
-        schema = schema_of(fitted)
+    schema = schema_of(fitted)
+    with naming(data, TableFormat() if schema is None else schema.form):
         ids = [] if id_column is None else [id_column]
         rows, frame = read(data, schema, ids)
         if missing := {*ids} - {*rows.columns}:
@@ -152,16 +153,14 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
         return frame
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
-        stripped = {str(name).strip() for name in frame.columns}
-        padded = stripped.issuperset(name.strip() for name in missing)
         lower = {str(name).lower() for name in frame.columns}
         alike = lower.issuperset(name.lower() for name in missing)
         raise ValueError(
             f"{data} lacks {len(missing)} of the {len(names)} columns that the model "
             f"was fitted to: {', '.join(map(repr, missing[:10]))}; it has "
             f"{', '.join(repr(str(name)) for name in frame.columns[:20])}"
-            + alike * "; the names differ only in upper and lower case"
-            + padded * "; remove the spaces around names, or fit with --strip"
+            + alike
+            * "; the names differ only in upper and lower case"
         )
     return frame[list(names)]
 

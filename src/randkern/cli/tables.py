@@ -27,12 +27,13 @@ def load(
     the test rows, and `form` says how to read files; `groups` or `time` names the
     column by which rows are held out.
     """
-    from ..datasets import load_dataset
+    from ..datasets import TableFormat, load_dataset
     from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
+    form = form or TableFormat()
     if data == "-" and str(test) == "-":
         raise ValueError("standard input can be read only once; pass a file for --test")
-    with naming(data), _file_of(data) as path:
+    with naming(data, form), _file_of(data) as path:
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
         )
@@ -42,7 +43,7 @@ def load(
         return table
     if target is None:
         raise ValueError("--test needs a table; pass --data FILE and --target")
-    with naming(str(test)):
+    with naming(str(test), form):
         rows = read(str(test), table.schema, [target])[1]
         return test_rows(table, rows, target, test.name)
 
@@ -87,15 +88,18 @@ def read(data: str, schema: Any = None, texts: Iterable[str] = ()) -> tuple[Any,
 
 
 @contextmanager
-def naming(data: str) -> Iterator[None]:
-    """Name the file in errors about one of its columns."""
+def naming(data: str, form: Any) -> Iterator[None]:
+    """Name the file, and the line of a cell, in errors about a table."""
+    from .._cells import with_places
+    from ..datasets.tables import place_of_row
+
     try:
         yield
     except ValueError as error:
-        if not str(error).startswith(("column ", "the target ")):
-            raise
-        name = "standard input" if data == "-" else data
-        raise ValueError(f"{name}: {error}") from error
+        text = with_places(str(error), lambda row: place_of_row(data, row, form))
+        if text.startswith(("column ", "the target ")):
+            text = f"{'standard input' if data == '-' else data}: {text}"
+        raise ValueError(text) from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from randkern._cells import cell, rows_of_text
-from randkern._tables import days_of, is_numeric, is_time, objects_of
+from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern._warnings import warn
 from randkern.data.table_format import TableFormat
 from randkern.data.written import (
@@ -221,14 +221,15 @@ def read_column(name: str, column: pd.Series, form: TableFormat) -> Reading | No
         return reading
     texts = as_texts(column)
     check_format(name, column)
-    if codes := codes_in(texts):
+    codes = codes_in(texts)
+    if codes and not n_free_texts(name, objects_of(column)):
         warn(
             f"column {name!r} holds numbers that begin with a zero, such as "
             f"{codes[0]!r}, and is read as text; --numeric {shlex.quote(name)} reads "
             "them as numbers, --date-format as dates",
             UserWarning,
         )
-    else:
+    elif not codes:
         _warn_of_few_texts(name, texts.dropna())
     if is_free_text(objects_of(column)):
         return Reading(texts, "text")
@@ -269,19 +270,23 @@ def days_of_numbers(column: pd.Series, *, few: bool = False) -> pd.Series | None
     """
     import pandas as pd
 
-    known = column.dropna()
-    if is_time(column) or not (is_numeric(known) and len(known)):
+    if is_time(column) or not is_numeric(column):
         return None
-    if not few and known.nunique() <= _FEW_CATEGORIES:
+    values = numbers_of(column)
+    known = values[~np.isnan(values)]
+    if not (known.size and _FIRST_DATE <= known.min() and known.max() <= _LAST_DATE):
         return None
-    if not known.between(_FIRST_DATE, _LAST_DATE).all() or (known % 1 != 0).any():
+    if (known % 1 != 0).any():
         return None
-    texts = known.astype(np.int64).astype(str)
+    if not few and len(np.unique(known)) <= _FEW_CATEGORIES:
+        return None
+    texts = pd.Series(known.astype(np.int64).astype(str))
     times = pd.to_datetime(texts, format="%Y%m%d", errors="coerce")
     if times.isna().any():
         return None
-    days = pd.Series(days_of(times), index=known.index)
-    return days.reindex(column.index)
+    days = np.full(len(column), np.nan)
+    days[~np.isnan(values)] = days_of(times)
+    return pd.Series(days, index=column.index)
 
 
 def codes_in(texts: pd.Series) -> list[str]:

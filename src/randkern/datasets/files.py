@@ -38,6 +38,12 @@ _SIGNATURES = {
     b"PAR1": "a Parquet file",
     b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
     b"<": "HTML or XML, as a failed download leaves it",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"%PDF": "a PDF document",
+    b"\xd0\xcf\x11\xe0": "an old Office document; save it as .xlsx or .csv",
+    b"SQLite format 3": "an SQLite database",
+    b"\x89HDF": "an HDF5 file",
 }
 
 

@@ -17,6 +17,7 @@ from randkern.data.columns import (
     as_texts,
     categories_of,
     check_format,
+    codes_in,
     integer_dtype,
     n_free_texts,
     read_column,
@@ -25,8 +26,10 @@ from randkern.data.columns import (
     with_known_types,
 )
 from randkern.data.table_format import TableFormat
+from randkern.data.written import numbers_of_texts
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableSchema
+from randkern.datasets.tables import place_of_row
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -78,10 +81,9 @@ def dataset_from_frame(
         )
     typed = with_known_types(frame)
     column = typed[target]
-    _warn_of_spaces(columns)
     y, known, unit = _target_values(column, source, form, task)
     inferred = cast(Task, task or ("regression" if unit else infer_task(y)))
-    y = _checked_for_task(y, inferred, column, source, is_stated=task is not None)
+    y = _checked_for_task(y, inferred, column, source, form, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     _warn_of_totals(frame, X, source)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
@@ -137,6 +139,9 @@ def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
         f"{name!r} ({n:,} different)" for name, n in dropped.items()
     )
     advice = "replace them by columns of numbers, or of few categories"
+    for name in dropped:
+        if codes := codes_in(X[name]):
+            advice += f"; --numeric {shlex.quote(name)} reads {codes[0]!r} as a number"
     if len(dropped) == X.shape[1]:
         raise ValueError(
             f"{table.name} has only columns of strings that rarely repeat: "
@@ -229,6 +234,8 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
                 f"column {column!r} is numeric in {table.name}, but in {name} "
                 f"{no_numbers(X[column])}; fix or clear this value"
             )
+        if X[column].dtype.kind == "f":
+            check_not_infinite(column, X[column].to_numpy())
     y, known, _ = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":
         y = _real_targets(y, frame[target], name)
@@ -259,15 +266,6 @@ def infer_task(y: np.ndarray) -> Task:
             return "regression"
     max_classes = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > max_classes else "classification"
-
-
-def _warn_of_spaces(columns: list[str]) -> None:
-    if padded := [repr(name) for name in columns if name != name.strip()]:
-        warn(
-            f"names of columns with spaces around them: {', '.join(padded)}; --strip "
-            "(in Python TableFormat(strip=True)) removes the spaces",
-            UserWarning,
-        )
 
 
 def _warn_of_totals(frame: "pd.DataFrame", X: "pd.DataFrame", source: str) -> None:
@@ -348,7 +346,7 @@ def _target_values(
         )
     known = reading.values.notna().to_numpy()
     is_text = reading.kind == "category"
-    _warn_of_missing(column, known, source, task, is_text=is_text)
+    _warn_of_missing(column, known, source, form, task, is_text=is_text)
     values = reading.values[known]
     if reading.kind == "boolean":
         values = values.astype(bool)
@@ -406,6 +404,27 @@ def _target_of_texts(
     return replace(reading, values=values)
 
 
+def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
+    """Raise if a target holds numbers of several units."""
+    units: dict[str, pd.Series] = {}
+    left = texts.dropna()
+    while len(left):
+        numbers, unit = numbers_of_texts(left, form.decimal, form.thousands)
+        if numbers.isna().all():
+            return
+        units[unit] = left[numbers.notna()]
+        left = left[numbers.isna()]
+    if len(units) > 1:
+        names = [repr(unit or "no unit") for unit in units]
+        few = units.popitem()[1]
+        rows = np.flatnonzero(texts.isin(few))
+        raise DataFileError(
+            f"the target {target!r} mixes units: {names[0]}, and in {len(rows):,} of "
+            f"{len(texts):,} rows {names[-1]} ({cell(texts, rows)}); convert them to "
+            f"one unit, or say --numeric {shlex.quote(target)} to leave such rows out"
+        )
+
+
 def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
     """Warn of labels that differ only in leading zeros, such as 1 and 01."""
     texts = labels.dropna().drop_duplicates()
@@ -423,6 +442,7 @@ def _warn_of_missing(
     column: "pd.Series",
     known: np.ndarray,
     source: str,
+    form: TableFormat,
     task: str | None,
     *,
     is_text: bool,
@@ -438,7 +458,7 @@ def _warn_of_missing(
         f"no value of the target {column.name!r} (empty, NA, None, null, ... count as "
         f"missing)"
     )
-    where = f"the first is row {row:,} (from 0; line {row + 2:,} of a CSV file)"
+    where = f"the first is {place_of_row(source, row, form)}"
     if n_missing > n / 2:
         raise DataFileError(
             f"{text}, more than half; {where}; choose another target, or remove those "
@@ -460,7 +480,13 @@ def _are_whole(values: Any) -> bool:
 
 
 def _checked_for_task(
-    y: np.ndarray, task: Task, column: "pd.Series", source: str, *, is_stated: bool
+    y: np.ndarray,
+    task: Task,
+    column: "pd.Series",
+    source: str,
+    form: TableFormat,
+    *,
+    is_stated: bool,
 ) -> np.ndarray:
     """Check that the values of a column suit the task; return them in its dtype."""
     target = str(column.name)
@@ -478,6 +504,7 @@ def _checked_for_task(
     if not is_stated and y.dtype.kind == "O" and len(y) > _MANY_TEXTS:
         n_classes = len(set(y))
         if 2 * n_classes > len(y):
+            _check_units(target, as_texts(column), form)
             raise DataFileError(
                 f"{source}: the target {target!r} holds {n_classes:,} different texts "
                 f"in {len(y):,} rows, such as {y[0]!r}: too many classes to learn; "

@@ -6,11 +6,14 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 from randkern._extras import import_extra
 from randkern._tables import is_time
@@ -78,8 +81,8 @@ def read_table(
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
     form : TableFormat, optional
-        How text files are written, whether to strip spaces, and columns to read as
-        texts, or not at all.
+        How text files are written, and columns to read as texts, or not at all. Spaces
+        around names of columns and around texts are removed.
     texts : collection of str
         More columns to read as texts.
 
@@ -119,8 +122,7 @@ def read_table(
         frame = _parsed(_read_sheet(path, form), form, texts)
     else:
         frame = _read_parquet(path)
-    if form.strip:
-        frame = _parsed(_stripped(path, frame), form, texts)
+    frame = _stripped(path, frame)
     columns = [str(name) for name in frame.columns]
     replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
     return frame.drop(columns=list(form.drop))
@@ -148,21 +150,9 @@ def _read_text(
     pandas = import_extra("pandas", "Reading a CSV file", "data")
     encoding = form.encoding or "utf-8-sig"
     try:
-        with open_data(path) as stream:
-            sample = stream.read(_SAMPLE)
-        if form.encoding is None and sample.startswith(_UTF16):
-            encoding = "utf-16"
-        elif form.encoding is None and b"\0" in sample:
-            raise DataFileError(
-                f"{path}: not UTF-8 text{guess_content(sample)}: it holds zero bytes; "
-                "if it is UTF-16 without a byte order mark, say --encoding utf-16-le "
-                "(in Python TableFormat(encoding=...))"
-            )
-        separator = form.sep or _separator(sample, encoding, usual, form)
+        encoding, separator = _dialect(path, usual, form)
         with open_data(path) as stream:
             _check_rows(path, stream, separator, encoding, form)
-        # Texts that are yet to be stripped are read as they are.
-        types: Any = str if form.strip else dict.fromkeys(texts, str)
         read = partial(
             pandas.read_csv,
             sep=separator,
@@ -177,6 +167,9 @@ def _read_text(
             thousands=form.thousands,
             na_values=list(form.na_values),
         )
+        with open_data(path) as stream:
+            names = read(stream, nrows=0).columns
+        types = {name: str for name in names if str(name).strip() in texts}
         with open_data(path) as stream:
             frame = read(stream, dtype=types)
         whole = [name for name in frame.columns if _may_be_codes(frame[name], form)]
@@ -200,11 +193,67 @@ def _read_text(
     return frame.rename(columns=str)
 
 
+def _dialect(path: Path, usual: str, form: TableFormat) -> tuple[str, str]:
+    """Return the encoding of a text file, and what separates its fields."""
+    with open_data(path) as stream:
+        sample = stream.read(_SAMPLE)
+    encoding = form.encoding or "utf-8-sig"
+    if form.encoding is None and sample.startswith(_UTF16):
+        encoding = "utf-16"
+    elif form.encoding is None and b"\0" in sample:
+        seen = guess_content(sample)
+        # In UTF-16, every second byte of most letters is zero.
+        if not seen and 4 * sample.count(b"\0") > len(sample):
+            seen = (
+                "; if it is UTF-16 without a byte order mark, say --encoding utf-16-le "
+                "(in Python TableFormat(encoding=...))"
+            )
+        raise DataFileError(f"{path}: not a text file, as it holds zero bytes{seen}")
+    return encoding, form.sep or _separator(sample, encoding, usual, form)
+
+
+def place_of_row(path: str | Path, row: int, form: TableFormat) -> str:
+    """Return where the row of a table, the first of which is 0, is in its file."""
+    path, above = Path(path), form.skiprows
+    if form.header is not None:
+        above += form.header + 1
+    if not path.is_file():
+        return f"row {row + 1:,}"
+    kind = _kind_of(path)
+    if kind in _SHEETS:
+        return f"row {above + row + 1:,} of the sheet"
+    if kind == ".parquet":
+        return f"row {row + 1:,}"
+    with open_data(path) as stream:
+        if kind in _JSON_LINES:
+            lines = (at for at, line in enumerate(stream, 1) if line.strip())
+            return f"line {next(islice(lines, row, None)):,}"
+        encoding, separator = _dialect(path, _SEPARATORS[kind], form)
+        rows = _text_rows(stream, separator, encoding, form)
+        first = above - form.skiprows
+        return f"line {next(islice(rows, first + row, None))[0]:,}"
+
+
+def _text_rows(
+    stream: BinaryIO, separator: str, encoding: str, form: TableFormat
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows that are not empty, also those of names, with the line of each."""
+    text = io.TextIOWrapper(stream, encoding=encoding, newline="")
+    for _ in range(form.skiprows):
+        text.readline()
+    reader = csv.reader(text, delimiter=separator)
+    for row in reader:
+        if row:
+            yield form.skiprows + reader.line_num, row
+    text.detach()
+
+
 def _may_be_codes(column: "pd.Series", form: TableFormat) -> bool:
     """Return whether a column was read as whole numbers, and may have been codes."""
     if column.dtype.kind not in "iuf" or str(column.name) in form.numeric:
         return False
-    return bool((column.dropna() % 1 == 0).all())
+    values = column.to_numpy()
+    return bool((np.isnan(values) | (values == np.floor(values))).all())
 
 
 def _separator(sample: bytes, encoding: str, usual: str, form: TableFormat) -> str:
@@ -233,14 +282,8 @@ def _check_rows(
 
     pandas silently fills short rows with missing values and renames duplicates.
     """
-    text = io.TextIOWrapper(stream, encoding=encoding, newline="")
-    for _ in range(form.skiprows):
-        text.readline()
-    reader = csv.reader(text, delimiter=separator)
-    rows = (row for row in reader if row)
-    header = next(rows, None)
-    for _ in range(form.header or 0):
-        header = next(rows, None)
+    rows = _text_rows(stream, separator, encoding, form)
+    header = next(islice(rows, form.header or 0, None), (0, None))[1]
     if header is None:
         raise DataFileError(f"{path}: empty, expected a row of column names and data")
     named = form.header is not None
@@ -252,8 +295,7 @@ def _check_rows(
     is_title = named and len(header) > 2 and bool(header[0]) and not any(header[1:])
     names: list[str] = []
     names_line = n_rows = 0
-    skipped = form.skiprows
-    for n_rows, row in enumerate(rows, start=1):
+    for n_rows, (line, row) in enumerate(rows, start=1):
         if names and any(field[:1].isdigit() for field in row):
             raise DataFileError(
                 f"{path}: the first row names 1 of {len(header)} columns, and the "
@@ -263,11 +305,11 @@ def _check_rows(
         may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
         is_text = all(field and not field[0].isdigit() for field in row)
         names = row if may_be_names and is_text else []
-        names_line = reader.line_num + skipped
+        names_line = line
         if len(row) != len(header):
             titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(
-                f"{path}: line {names_line} has {len(row)} fields, expected "
+                f"{path}: line {line} has {len(row)} fields, expected "
                 f"{len(header)} as in the first row; "
                 + titled * "say --skiprows N to skip lines above the names, or "
                 + f"fix the line (text that holds {separator!r} must be quoted)"
@@ -276,7 +318,6 @@ def _check_rows(
         raise DataFileError(
             f"{path} has column names, but no rows; add rows below them"
         )
-    text.detach()
     if unnamed:
         which, verb = f"column {unnamed[0]} has", "is kept as a feature"
         if len(unnamed) > 1:
@@ -385,13 +426,14 @@ def _parsed(
 
 def _stripped(path: Path, frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return a table without spaces around names of columns and texts."""
+
+    def strip(value: Any) -> Any:
+        return (value.strip() or None) if isinstance(value, str) else value
+
     frame = frame.rename(columns=lambda name: str(name).strip())
-    _check_unique(path, frame.columns, "rename them before their spaces are removed")
-    for name in frame.columns:
-        if frame[name].dtype == object or frame[name].dtype == "str":
-            frame[name] = frame[name].map(
-                lambda value: value.strip() if isinstance(value, str) else value
-            )
+    _check_unique(path, frame.columns, "their names differ in spaces alone; rename one")
+    for name in frame.columns[[dtype in ("object", "str") for dtype in frame.dtypes]]:
+        frame[name] = frame[name].map(strip)
     return frame
 
 

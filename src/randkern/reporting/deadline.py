@@ -5,12 +5,15 @@ from typing import Any
 
 from randkern._tables import is_numeric
 from randkern._validation import check_positive
+from randkern.tabular.presets import plan_of, planned_seconds
 
 # Seconds of a usual core: of starting Python with its packages, of quick figures and of
-# writing the files; of reading, checking and describing a number, and a text.
+# writing the files; of reading, checking and describing a number, and a text; of
+# predicting a held-out row.
 _START = 3.5
 _NUMBER = 2e-7
 _TEXT = 2e-6
+_HELD_ROW = 1e-4
 # Of the other seconds, the report has this share, but no more than some seconds and a
 # smaller share, for importances. The fits divide the rest: the refit, which does not
 # search for kernels, has the smaller part.
@@ -22,6 +25,9 @@ _REFIT_SHARE = 0.38
 # they would be cut short for nothing.
 _MIN_SHARE = 0.25
 _MIN_SECONDS = 1.0
+# Two fits are planned if none of them takes more than so many times its seconds: the
+# least that a fit does is more for large tables.
+_TOLERATED = 1.25
 
 
 class Deadline:
@@ -80,21 +86,43 @@ class Deadline:
         self._pace = seconds / operations
 
     def seconds_of_fits(
-        self, X: Any, *, is_refitted: bool, baselines: float = 0.0
+        self,
+        X: Any,
+        n_classes: int,
+        n_held: int,
+        *,
+        is_refitted: bool,
+        baselines: float = 0.0,
     ) -> tuple[float, float]:
         """Return the seconds of the fit that is scored, and of the one to all rows.
 
-        They follow from the limit, the size of the table `X` and the planned seconds of
+        The latter are 0 if there is no time for two fits. They follow from the limit,
+        the size of the table `X`, that of the rows held out and the planned seconds of
         baselines alone, so that the same data, seed and limit give the same model. The
         clock only decides which figures are left out of a report.
         """
         n, d = X.shape
         n_numbers = sum(is_numeric(X[name]) for name in X.columns)
-        fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers)) + baselines
+        fixed = _START + n * (_NUMBER * n_numbers + _TEXT * (d - n_numbers))
+        fixed += n_held * _HELD_ROW + baselines
         left = max(self.limit - fixed, _MIN_SHARE * self.limit)
         left -= self._seconds_of_report(left)
-        refit = _REFIT_SHARE * left if is_refitted else 0.0
-        return (
-            max(left - refit, _MIN_SECONDS),
-            max(refit, _MIN_SECONDS) if is_refitted else 0.0,
-        )
+        first = max((1 - _REFIT_SHARE) * left, _MIN_SECONDS)
+        refit = max(_REFIT_SHARE * left, _MIN_SECONDS)
+        if is_refitted and _are_planned(X, n_classes, first, refit):
+            return first, refit
+        return max(left, _MIN_SECONDS), 0.0
+
+
+def _are_planned(X: Any, n_classes: int, first: float, refit: float) -> bool:
+    """Return whether a fit and another one, without a search, take about so long."""
+    n, d = X.shape
+    planned = [
+        planned_seconds(plan_of(n, d, n_classes, limit), n, d, n_classes)
+        for limit in (first, refit)
+    ]
+    planned[1].pop("search")
+    return all(
+        sum(each.values()) <= _TOLERATED * limit
+        for each, limit in zip(planned, (first, refit), strict=True)
+    )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from randkern._tables import is_numeric, numbers_of
+from randkern._tables import is_numeric
 from randkern.datasets.schema import TableSchema
+from randkern.plots.drawing import number
 from randkern.tabular.leakage import suspected_leakage
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ _MANY_MISSING = 0.5
 _RARE_CLASS = 10
 #: Columns whose values are described; a page shows no more.
 MAX_COLUMNS = 30
-# Columns that differ in so many first rows are no copies.
-_FIRST_ROWS = 8
-# Bars of histograms, and rows that they count.
-_BARS = 20
-_HISTOGRAM_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -34,9 +29,8 @@ class Column:
     """A column of a table: its kind in a :class:`TableSchema`, and its values.
 
     `values` tells the minimum, mean and maximum, or the most frequent categories, and
-    `placeholders` the texts that were read as missing. `bars` are the heights of a
-    histogram, of which the largest is 1; texts have none. Of many columns, only the
-    first ones have these three.
+    `placeholders` the texts that were read as missing. Of many columns, only the first
+    ones have these two.
     """
 
     name: str
@@ -45,7 +39,6 @@ class Column:
     n_distinct: int
     values: str = ""
     placeholders: str = ""
-    bars: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,72 +112,12 @@ def _column(
         days = np.floor([values.min(), values.mean(), values.max()])
         shown = " / ".join(map(str, days.astype("M8[D]")))
     elif kind == "number" and n_distinct:
-        low, high = float(values.min()), float(values.max())
-        shown = " / ".join(
-            number_text(value, high - low) for value in (low, values.mean(), high)
-        )
+        numbers = values.min(), values.mean(), values.max()
+        shown = " / ".join(number(float(f"{value:.5g}")) for value in numbers)
     else:
         counts = values.value_counts(normalize=True).head(3)
         shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
-    placeholders = schema.placeholders(name)
-    bars = _bars(values) if n_distinct else ()
-    return Column(name, kind, n_missing, n_distinct, shown, placeholders, bars)
-
-
-def number_text(value: float, spread: float) -> str:
-    """Return a number with the decimals that matter beside a spread: four digits of it.
-
-    Huge and tiny ones have exponents.
-    """
-    size = max(abs(value), spread)
-    spread = spread or size  # of a constant
-    if not (1e-4 <= spread and size < 1e9):
-        return f"{value:.4g}"
-    decimals = max(3 - math.floor(math.log10(spread)), 0)
-    text = f"{value:,.{decimals}f}"
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
-def _bars(values: pd.Series) -> tuple[float, ...]:
-    """Return the heights of a histogram, or those of the most frequent categories.
-
-    Extreme numbers are clipped, as a single huge one would leave one bar. Some
-    rows are enough for a picture of this size.
-    """
-    values = values.iloc[:: max(len(values) // _HISTOGRAM_ROWS, 1)].dropna()
-    if not is_numeric(values) or values.dtype == bool:
-        counts = values.value_counts().to_numpy()[:_BARS]
-    else:
-        numbers = numbers_of(values)
-        numbers = numbers[np.isfinite(numbers)]
-        if not numbers.size:
-            return ()
-        numbers /= abs(numbers).max() or 1.0  # ranges of huge numbers overflow
-        low, high = np.quantile(numbers, [0.005, 0.995])
-        counts, _ = np.histogram(np.clip(numbers, low, high), _BARS)
-    return tuple((counts / max(counts.max(initial=0), 1)).tolist())
-
-
-def _copies(X: pd.DataFrame, columns: list[Column]) -> Iterator[str]:
-    """Name the columns that equal one before them."""
-    alike: dict[tuple[Any, ...], list[str]] = {}
-    for column in columns:
-        if column.n_distinct < 2:
-            continue
-        first = repr(X[column.name].iloc[:_FIRST_ROWS].tolist())
-        same = (column.kind, column.n_missing, column.n_distinct, first)
-        originals = alike.setdefault(same, [])
-        for name in originals:
-            if X[name].equals(X[column.name]):
-                yield (
-                    f"{column.name!r} is a copy of {name!r}: leave one out with --drop "
-                    f"{shlex.quote(column.name)}."
-                )
-                break
-        else:
-            originals.append(column.name)
+    return Column(name, kind, n_missing, n_distinct, shown, schema.placeholders(name))
 
 
 def _warnings(
@@ -197,7 +130,6 @@ def _warnings(
 ) -> Iterator[str]:
     n = len(X)
     y = np.asarray(y)
-    yield from _copies(X, columns)
     numbers = [column.name for column in columns if column.kind == "number" and n > 2]
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.diff(X[numbers].to_numpy(dtype=float, na_value=np.nan), axis=0)

@@ -13,10 +13,12 @@ from randkern.reporting.deadline import Deadline
 from randkern.study.fits import Fits, Progress
 from randkern.study.kernel_choices import KernelChoice, parse_kernels
 from randkern.study.metrics import metric_of
-from randkern.study.selection import Selection, select_hyperparameters
+from randkern.study.selection import MAX_ROWS, Selection, select_hyperparameters
 
 # As many as a usual core does in the time that a fit of any size takes.
 _FIXED_OPERATIONS = 1e8
+# In less, hyperparameters are chosen on fewer rows: they are to leave most of the time.
+_SECONDS_OF_KERNEL = 20.0
 # The number of features (None: the exact kernel), the seed, and which features.
 _Draw = tuple[int | None, int, str]
 
@@ -50,11 +52,12 @@ def compare(
     than a linear kernel has columns, and fits that would exceed `memory_limit`, are
     recorded as skipped; so are fits, except for the first, that by their operations and
     the pace of the fit before would end after `time_limit` seconds, which count from
-    `began`, a time by `time.perf_counter`, or from the call. All kernels are
-    measured with few features before any is with more, and exact ones when it is their
-    turn by operations. Before
-    a kernel is timed, its models are fitted once on a few rows, so that no record
-    includes compilation.
+    `began`, a time by `time.perf_counter`, or from the call. All kernels are measured
+    with few features before any is with more, and exact ones when it is their turn by
+    operations; further seeds follow once each of these has been measured. Where there
+    are less than 20 seconds per kernel, hyperparameters are chosen on half as many
+    rows. Before a kernel is timed, its models are fitted once on a few rows, so that no
+    record includes compilation.
 
     `metric` is the name of one in :data:`.metrics.METRICS`, in which the best model is
     chosen.
@@ -123,6 +126,7 @@ def _measure_all(
 ) -> dict[str, Selection]:
     """Add all records, as kernels and sizes were asked for; return hyperparameters."""
     chosen: dict[str, Selection] = {}
+    enough = _SECONDS_OF_KERNEL * len(choices)
     for choice in choices:
         fits.begin(f"{choice.label}: choosing hyperparameters")
         if deadline.left <= 0 and chosen:
@@ -137,6 +141,7 @@ def _measure_all(
             task=task,
             alpha=alpha,
             splitting=fits.data.splitting,
+            max_rows=MAX_ROWS if deadline.limit >= enough else MAX_ROWS // 2,
             report=lambda n: fits.detail(f"setting {n}"),
         )
         chosen[choice.label] = selected
@@ -144,7 +149,7 @@ def _measure_all(
         few = None, len(fits.few_rows()) // 2
         fits.compile(_model(fits, choice, selected, size, 0) for size in few)
     n = len(fits.data.X_train)
-    for draw in sorted(draws, key=lambda draw: _operations(n, draw[0])):
+    for draw in sorted(draws, key=lambda draw: (draw[1], _operations(n, draw[0]))):
         for choice in choices:
             _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
     asked = [

@@ -51,6 +51,7 @@ def select_hyperparameters(
     task: Task,
     alpha: float | None = None,
     splitting: Splitting | None = None,
+    max_rows: int = MAX_ROWS,
     report: Callable[[int], None] = lambda n: None,
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty.
@@ -61,8 +62,8 @@ def select_hyperparameters(
     all penalties at a setting. Rows of one group are left out together in 5 folds, and
     rows in time are predicted from earlier ones.
 
-    Settings are scored by the exact kernel on at most 1,000 rows, which takes a second
-    or two, whatever the size of the data.
+    Settings are scored by the exact kernel on at most `max_rows` rows: 1,000 take a
+    second or two, whatever the size of the data.
 
     Lengthscales are searched at ``lengthscale="scale"`` times ½, 1 and 2, further while
     the best is the last on its side, then at √2 to either side of the best, and finally
@@ -90,7 +91,8 @@ def select_hyperparameters(
             "expected at least 4"
         )
     splitting = splitting or Splitting()
-    settings = _Scores(choice, X, y, task, alpha, splitting, report)
+    rows = splitting.sample(y, task, max_rows)
+    settings = _Scores(choice, X, y, task, alpha, splitting, rows, report)
     value: float | None = None
     if choice.opens == "lengthscale":
         value = _search_lengthscale(settings.smallest, choice.reference(X))
@@ -128,12 +130,12 @@ class _Scores:
         task: Task,
         alpha: float | None,
         splitting: Splitting,
+        rows: NDArray[np.intp],
         report: Callable[[int], None],
     ) -> None:
         self.choice = choice
         self.report = report
         self.alpha = alpha
-        rows = splitting.sample(y, task, MAX_ROWS)
         self.X = X[rows]
         self.Y = np.asarray(y[rows])
         self.cv: list[Any] | None = None

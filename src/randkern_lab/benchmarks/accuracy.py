@@ -12,13 +12,14 @@ errors are measured.
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -28,15 +29,7 @@ from ..options import option
 from ..process import Stopwatch
 from ..runner import Case, Recorder, SkippedCase
 from ..scoring import misclassified
-from ..tables import (
-    aggregated,
-    listing,
-    of,
-    paired,
-    paired_ratio,
-    percent,
-    text,
-)
+from ..tables import frame, listing, percent
 from .feature_maps import DRAWN, PEERS, STYLES, FeatureMap
 from .rows import RowOptions, Rows, load_rows, resolved_lengthscale
 
@@ -70,31 +63,35 @@ class Options(RowOptions):
 _RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
 
 
-def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the summary by number of features, with names, and errors as texts."""
-    for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
-        family, centred = entry["family"], ", centred" if entry["centered"] else ""
-        gaussian = family == "gaussian"
-        parameter = "ℓ = {exact[lengthscale]:.4g}" if gaussian else "degree 2"
-        yield {
-            **entry,
-            "parameter": text(parameter, results),
-            "kernel": f"{family}{centred}",
-            "named": f"{entry['method']}{centred}",
-            "filled": gaussian or entry["centered"],
-            "to_dense": _with_error(entry["ratio_to_dense"], entry["ratio_se"]),
-            "to_plain": _with_error(
-                entry["ratio_to_plain"], entry["ratio_to_plain_se"]
-            ),
-            "error": percent(entry["test_error"], entry["test_error_std"]),
-            "with_solve": entry["total_seconds"] if entry["alpha"] else None,
-        }
+def _described(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the summary by number of features, with names, and errors as texts."""
+    own = frame(results, key="summary").sort_values("n_components", kind="stable")
+    gaussian, centred = (
+        own.family == "gaussian",
+        np.where(own.centered, ", centred", ""),
+    )
+    lengthscale = f"ℓ = {results['exact']['lengthscale']:.4g}"
+    ratios = {"to_dense": ("ratio_to_dense", "ratio_se")}
+    ratios["to_plain"] = ("ratio_to_plain", "ratio_to_plain_se")
+    own = own.astype({name: float for pair in ratios.values() for name in pair})
+    return own.assign(
+        parameter=np.where(gaussian, lengthscale, "degree 2"),
+        kernel=own.family + centred,
+        named=own.method + centred,
+        filled=gaussian | own.centered,
+        error=list(map(percent, own.test_error, own.test_error_std)),
+        with_solve=own.total_seconds.where(own.alpha.notna()),
+        **{
+            name: list(map(_with_error, own[ratio], own[error]))
+            for name, (ratio, error) in ratios.items()
+        },
+    )
 
 
-def _with_error(value: float | None, error: float | None) -> str:
-    if value is None:
+def _with_error(value: float, error: float) -> str:
+    if value != value:
         return ""
-    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+    return f"{value:.3f}" if error != error else f"{value:.3f} ± {error:.3f}"
 
 
 SKIPPED_BY = ("family", "method", "n_components")
@@ -129,7 +126,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             "n_seeds": options.seeds,
         },
         "exact": exact,
-        "summary": summarise(records),
+        "summary": summarise(pd.DataFrame(records)),
     }
 
 
@@ -255,8 +252,8 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
-    described = list(_described(results))
-    kernels = list(dict.fromkeys(r["kernel"] for r in described))
+    described = _described(results)
+    kernels = list(described.kernel.unique())
     data, exact = results["dataset"], results["exact"]
     figure, axes = panels(
         2 + len(kernels),
@@ -265,7 +262,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
         f"{results['arguments']['n_seeds']} seeds",
     )
-    gaussian = of(results["summary"], family="gaussian")
+    gaussian = frame(results, "family == 'gaussian'", "summary")
     curves(
         axes[0],
         gaussian,
@@ -276,9 +273,9 @@ def figure(results: Mapping[str, Any]) -> Any:
         ylabel="relative error of the Gram matrix (%)",
         scale=100.0,
     )
-    sizes = np.array(sorted({e["n_components"] for e in gaussian}), float)
-    first = of(gaussian, n_components=sizes[0])
-    level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+    sizes = np.sort(gaussian.n_components.unique()).astype(float)
+    first = gaussian[gaussian.n_components == sizes[0]]
+    level = 135 * first.gram_error.max() * math.sqrt(sizes[0])
     inverse = level / np.sqrt(sizes)
     axes[0].plot(sizes, inverse, color="0.55", lw=1.0, ls=":", label="1/√D")
     curves(axes[1], gaussian, "n_components", "test_error", STYLES, title="gaussian")
@@ -287,7 +284,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     for place, kernel in zip(axes[2:], kernels, strict=True):
         curves(
             place,
-            of(described, kernel=kernel),
+            described[described.kernel == kernel],
             "n_components",
             "ratio_to_dense",
             {
@@ -349,7 +346,7 @@ def linear_ridge(Z: NDArray[Any], alpha: float) -> randkern.KernelRidgeRegressor
     )
 
 
-def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def summarise(records: pd.DataFrame) -> pd.DataFrame:
     """Return one entry per family, method and number of features.
 
     It has means over seeds of errors, and their standard deviations (``_std``); medians
@@ -357,28 +354,46 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ``ratio_to_dense`` of the off-diagonal Gram errors, None if dense was not run; for
     centred features ``ratio_to_plain``, with the same projection.
     """
-    timed = []
-    for record in records:
-        features = record["fit_seconds"] + record["transform_seconds"]
-        total = features + (record["solve_seconds"] or 0.0)
-        timed.append(record | {"features_seconds": features, "total_seconds": total})
-    keys = ("family", "method", "centered", "n_components")
-    summary = aggregated(
-        timed,
-        keys,
-        first=["alpha"],
-        mean=["gram_error", "gram_error_all", "test_error"],
-        std=["gram_error", "test_error"],
-        median=["features_seconds", "total_seconds"],
+    keys = ["family", "method", "centered", "n_components"]
+    numbers = ["alpha", "test_error", "solve_seconds"]
+    timed = records.astype(dict.fromkeys(numbers, float))
+    timed["features_seconds"] = timed.fit_seconds + timed.transform_seconds
+    timed["total_seconds"] = timed.features_seconds + timed.solve_seconds.fillna(0)
+    summary = timed.groupby(keys, sort=False).agg(
+        n_seeds=("seed", "size"),
+        alpha=("alpha", "first"),
+        gram_error=("gram_error", "mean"),
+        gram_error_all=("gram_error_all", "mean"),
+        test_error=("test_error", "mean"),
+        gram_error_std=("gram_error", "std"),
+        test_error_std=("test_error", "std"),
+        features_seconds=("features_seconds", "median"),
+        total_seconds=("total_seconds", "median"),
     )
-    for entry in summary:
-        plain = {key: entry[key] for key in keys} | {"centered": False}
-        own = of(records, **plain | {"centered": entry["centered"]})
-        dense = of(records, **plain | {"method": "dense"})
-        same = of(records, **plain) if entry["centered"] else []
-        for others, name, error in (
-            (dense, "ratio_to_dense", "ratio_se"),
-            (same, "ratio_to_plain", "ratio_to_plain_se"),
-        ):
-            entry[name], entry[error] = paired_ratio(paired(own, others, "gram_error"))
-    return summary
+    draws = timed.set_index([*keys, "seed"]).gram_error
+    dense = draws.xs("dense", level="method").xs(False, level="centered")
+    plain = draws.xs(False, level="centered")
+    for name, error, others, centred in (
+        ("ratio_to_dense", "ratio_se", dense, (False, True)),
+        ("ratio_to_plain", "ratio_to_plain_se", plain, (True,)),
+    ):
+        pairs = (
+            draws.rename("a")
+            .reset_index()
+            .join(others.rename("b"), on=list(others.index.names))
+        )
+        pairs = pairs[pairs.centered.isin(centred)].dropna(subset="b")
+        ratios = pairs.groupby(keys)[["a", "b"]].apply(_paired_ratio)
+        summary[[name, error]] = ratios.reindex(summary.index)
+    return summary.reset_index()
+
+
+def _paired_ratio(pairs: pd.DataFrame) -> pd.Series:
+    """Return the ratio r = ā/b̄ of two means over seeds, and its standard error.
+
+    This is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta method for
+    pairs), missing for a single seed.
+    """
+    ratio = pairs.a.mean() / pairs.b.mean()
+    residual = (pairs.a - ratio * pairs.b) / pairs.b.mean()
+    return pd.Series({"ratio": ratio, "error": residual.sem()})

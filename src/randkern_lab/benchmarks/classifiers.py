@@ -388,7 +388,7 @@ def summary(results: Mapping[str, Any]) -> Any:
     number of features and of a method.
     """
     kinds = ["method", "label", "n_train", "n_components", "max_iter"]
-    seconds = ["features_seconds", "train_seconds", "train_cpu_seconds"]
+    seconds = ["train_seconds", "train_cpu_seconds"]
     numbers = [*seconds, "predict_seconds", "iterations"]
     worst = ["peak_memory_bytes", "residual", "n_support", "duality_gap"]
     columns = [*kinds, "family", "test_error", "outcome", *numbers, *worst]
@@ -411,21 +411,30 @@ def summary(results: Mapping[str, Any]) -> Any:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+    shown = summary(results)
     yield from listing(
         results,
-        summary(results),
+        shown,
         _TITLE,
-        "method | rows | D | iter. | test error | features | train | CPU s | "
-        "× faster | predict | peak | steps | residual | outcome | support | gap",
+        "method | rows | D | iter. | test error | train | CPU s | × faster | predict | "
+        "peak",
         "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | {error} | "
-        "{features_seconds:seconds} | {train_seconds:seconds} | "
-        "{train_cpu_seconds:seconds} | {faster:number} | {predict_seconds:seconds} | "
-        "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
-        "{outcome:words} | {n_support:,} | {duality_gap:.0e}",
+        "{train_seconds:seconds} | {train_cpu_seconds:seconds} | {faster:number} | "
+        "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
         "medians over seeds; train: features and fit, in seconds of the clock, and of "
         "all processors; × faster than the peer with as many features; peak of the "
-        "whole process, with imports and data; steps of the solver; gap: the relative "
-        "duality gap",
+        "whole process, with imports and data",
+    )
+    yield from listing(
+        results,
+        shown[
+            shown.outcome.ne("") | shown.duality_gap.notna() | shown.n_support.notna()
+        ],
+        "How solvers ended",
+        "method | rows | D | steps | residual | outcome | support | gap",
+        "{label} | {n_train:,} | {n_components:,} | {iterations:number} | "
+        "{residual:.0e} | {outcome:words} | {n_support:,} | {duality_gap:.0e}",
+        "support: rows with weight; gap: the relative duality gap",
     )
 
 

@@ -12,13 +12,14 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
@@ -29,7 +30,7 @@ from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Recorder, grid
-from ..tables import listing, of, sentences, text
+from ..tables import frame, listing, text
 from .feature_maps import DRAWN, FAMILIES, PEERS, FeatureMap
 from .timing import interleave, roofline
 
@@ -59,38 +60,38 @@ class Options(CommonOptions):
     )
 
 
-def _bars(axes: Any, records: Sequence[Any]) -> None:
+def _bars(axes: Any, records: pd.DataFrame) -> None:
     """Draw one kernel's bars from top to bottom, each with its bound."""
-    for place, record in enumerate(records):
-        own, bound = record["library"] == "randkern", record["bound_ns"]
+    for place, record in enumerate(records.itertuples()):
+        own, bound = record.library == "randkern", record.bound_ns
         axes.barh(
             place,
-            record["ns_per_feature"],
+            record.ns_per_feature,
             height=0.66,
             color=BLUE if own else "#C8C8C8",
             edgecolor="0.25",
             label="randkern (× faster than the float32 peer)" if own else "peer",
         )
-        faster = "  ({speedup_over_float32:.2g}×)"
-        faster *= own and record["speedup_over_float32"] is not None
+        speedup = record.speedup_over_float32
+        faster = f"  ({speedup:.2g}×)" if own and speedup == speedup else ""
         axes.annotate(
-            text(f"{{ns_per_feature:.3g}}{faster}", record),
-            (max(record["ns_per_feature"], bound or 0.0), place),
+            f"{record.ns_per_feature:.3g}{faster}",
+            (np.fmax(record.ns_per_feature, bound), place),
             va="center",
             fontsize=8,
             xytext=(7, 0),
             textcoords="offset points",
         )
-        if bound:
+        if bound == bound:
             ends = [place - 0.42, place + 0.42]
             axes.plot([bound] * 2, ends, color=RED, lw=2.2, label="bound")
-    names = [record["method"] for record in records]
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(records)), records.method)
     axes.invert_yaxis()
     axes.margins(x=0.2)
     logarithmic(axes, "x")
 
 
+SKIPPED_BY = ("family", "method")
 _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"
 
 
@@ -209,7 +210,7 @@ class Work:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        results["records"],
+        frame(results),
         f"{{family}}: {_SIZES}",
         "method | ns/feature | bound | × float32 | × float64 | peak | output",
         "{method} | {ns_per_feature:number} | {bound_ns:number} | "
@@ -224,12 +225,13 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return the bars of each kernel, with the bounds of the machine."""
     named, cores = results["arguments"], results["machine"]["cpu_count"]
-    families = list(dict.fromkeys(r["family"] for r in results["records"]))
+    records = frame(results).astype({"bound_ns": float, "speedup_over_float32": float})
+    families = list(records.family.unique())
     sizes = f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
     title = f"{sizes}, {cores} cores"
     figure, axes = panels(len(families), 1, (7.2, 3.0), title)
     for place, family in zip(axes, families, strict=True):
-        _bars(place, of(results["records"], family=family))
+        _bars(place, records[records.family == family])
         xlabel = "nanoseconds per feature (row × output column)"
         name_axes(place, f"{family} kernel", xlabel)
     add_legend(figure)
@@ -237,14 +239,12 @@ def figure(results: Mapping[str, Any]) -> Any:
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    """Return the bounds and the skipped methods."""
+    """Return the bounds of the machine."""
     message = (
         "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
         "product {product_gflops:.0f} GFLOP/s"
     )
     yield text(message, results["roofline"])
-    message = "skipped {family}, {method}: {reason}"
-    yield from sentences(results["skipped"], message)
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.preprocessing import StandardScaler
@@ -32,7 +33,7 @@ from ..figures import add_legend, curves, panels
 from ..options import DataOptions, option
 from ..process import in_fresh_process
 from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import listing, of, sentences, text
+from ..tables import frame, listing
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -144,18 +145,13 @@ class Options(DataOptions):
     )
 
 
-def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield records with what is known of their data set, and a mark on late steps."""
-    sets = {data["name"]: data for data in results["datasets"]}
-    several = results["arguments"]["seeds"] > 1
-    for record in results["records"]:
-        late = "*" if record["out_of_time"] else ""
-        yield {
-            **record,
-            "data": sets[record["dataset"]],
-            "draw": record["seed"] if several else None,
-            "learned": text(f"{{steps:,}}{late}", record),
-        }
+def _described(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return records with the draw if there are several, and a mark on late steps."""
+    records, several = frame(results), results["arguments"]["seeds"] > 1
+    steps = [f"{n:,.0f}" if n == n else "" for n in records.steps.astype(float)]
+    late = np.where(records.out_of_time.eq(True), "*", "")
+    draw = records.seed if several else None
+    return records.assign(draw=draw, learned=np.char.add(steps, late))
 
 
 SKIPPED_BY = ("method", "dataset")
@@ -256,40 +252,37 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return errors and densities against seconds, for each data set."""
-    described = list(_described(results))
-    sets = list(dict.fromkeys(r["dataset"] for r in described))
-    figure, axes = panels(2 * len(sets), 2, (4.8, 3.6))
-    for i, name in enumerate(sets):
-        own = of(described, dataset=name)
-        data = own[0]["data"]
-        for place, y, label in (
-            (axes[2 * i], "rmse", "test RMSE (standard deviations)"),
-            (axes[2 * i + 1], "nlpd", "negative log density"),
-        ):
+    sets = {data["name"]: data for data in results["datasets"]}
+    records = frame(results).groupby("dataset", sort=False)
+    labels = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
+    figure, axes = panels(2 * len(records), 2, (4.8, 3.6))
+    for i, (name, own) in enumerate(records):
+        for place, (y, label) in zip(axes[2 * i :], labels.items(), strict=False):
             curves(
                 place,
                 own,
                 "seconds",
                 y,
                 METHODS,
-                title=f"{data['name']}, {data['n_train']:,} rows",
+                title=f"{name}, {sets[name]['n_train']:,} rows",
                 xlabel="seconds to learn and predict",
                 ylabel=label,
                 log="x",
                 ticks=None,
             )
-        if data["noise_rmse"] is not None:
-            level, look = data["noise_rmse"], {"color": "0.4", "ls": ":"}
+        if sets[name]["noise_rmse"] is not None:
+            level, look = sets[name]["noise_rmse"], {"color": "0.4", "ls": ":"}
             axes[2 * i].axhline(level, label="noise alone", **look)
     add_legend(figure)
     return figure
 
 
 def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    """Return the error due to noise alone, and the skipped methods."""
-    noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
-    message = "{name}: the true function would have RMSE {noise_rmse:.4f}"
-    yield from sentences(noisy, message)
+    """Return the error due to noise alone."""
+    for data in results["datasets"]:
+        if data["noise_rmse"] is not None:
+            level = data["noise_rmse"]
+            yield f"{data['name']}: the true function would have RMSE {level:.4f}"
 
 
 def _standardised(rows: Rows) -> tuple[Rows, float]:

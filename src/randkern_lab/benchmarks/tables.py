@@ -11,13 +11,14 @@ labels. Each fit runs in its own process. Without a folder the tables are
 scikit-learn's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import studentized_range
 from sklearn.pipeline import make_pipeline
 
@@ -29,7 +30,7 @@ from ..options import CommonOptions, option
 from ..process import in_fresh_process
 from ..runner import Case, Recorder, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import of, pivot
+from ..tables import frame, pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -166,8 +167,6 @@ def table_paths(folder: Path | None) -> dict[str, str | None]:
 
 def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return columns, targets, and which rows are test rows."""
-    import pandas as pd
-
     path, target = request["path"], request["target"]
     if path is None:
         from sklearn import datasets
@@ -209,20 +208,14 @@ def kind_of(y: np.ndarray) -> str:
 # -- summaries ------------------------------------------------------------------------
 
 
-def mean_ranks(
-    records: Sequence[Mapping[str, Any]], kind: str, measure: str
-) -> dict[str, Any] | None:
+def mean_ranks(records: pd.DataFrame, kind: str, measure: str) -> dict[str, Any] | None:
     """Return mean ranks of the methods that fitted all tables of a kind.
 
     With them, on how many tables the first method is as good as each other one, or
     better. Errors are means over folds. None unless there are two such methods and two
     tables.
     """
-    import pandas as pd
-
-    own = pd.DataFrame(
-        [r for r in records if r["kind"] == kind and r[measure] is not None]
-    )
+    own = records[(records.kind == kind) & records[measure].notna()]
     if own.empty:
         return None
     errors = own.pivot_table(measure, "table", "method").dropna(axis=1)
@@ -249,10 +242,6 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))
 
 
-def _having(results: Mapping[str, Any], measure: str) -> list[Any]:
-    return [r for r in results["records"] if r[measure] is not None]
-
-
 def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the methods of each ranking."""
     for name, result in results["ranks"].items():
@@ -273,16 +262,14 @@ def _rank(own: Any) -> str:
     return f"{rank:.2f}" if wins != wins else f"{rank:.2f} ({wins:.0f})"
 
 
-def dot_plot(records: Sequence[Mapping[str, Any]]) -> Any:
+def dot_plot(table: pd.DataFrame) -> Any:
     """Return a figure with a row per table: errors over the least, and seconds.
 
     Folds are averaged (geometric means); tables of a kind are sorted by the first
     method's error.
     """
-    import pandas as pd
     from matplotlib.ticker import LogLocator
 
-    table = pd.DataFrame(records)
     least = table.groupby(["kind", "table", "fold"]).test_error.transform("min")
     table = table.assign(ratio=table.test_error / least)[least > 0]
     keys = ["kind", "table", "method"]
@@ -401,7 +388,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     cases = grid(table=paths, fold=range(options.folds), method=options.methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
     recorder.measure(named, measure)
-    records = nonempty_records(recorder)
+    records = pd.DataFrame(nonempty_records(recorder))
     ranks = {
         f"{kind}, {measure}": mean_ranks(records, kind, measure)
         for kind, measure in (
@@ -418,10 +405,10 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     for kind, measure, form, title in _MEASURES:
-        own = _having(results, measure)
+        own = frame(results, f"{measure}.notna()")
         yield from pivot(
             results,
-            of(own, kind=kind) if kind else own,
+            own[own.kind == kind] if kind else own,
             title,
             "table",
             "method",
@@ -440,7 +427,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def figure(results: Mapping[str, Any]) -> Any:
-    return dot_plot(results["records"])
+    return dot_plot(frame(results))
 
 
 def notes(results: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Recorder, grid
-from ..tables import listing
+from ..tables import frame, listing
 from .gp_peers import negative_log_density
 
 # Kilometres between places: three arc seconds, at 36 degrees north.
@@ -136,7 +136,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        results["records"],
+        frame(results),
         "heights between {n:,} known ones",
         "method | fitted | error (m) | −log density | in 95 % | fit | predict",
         "{label} | {n_train:,} | {rmse:.2f} | {density:.2f} | {inside:.1p} | "
@@ -149,19 +149,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return errors and densities against the number of known places."""
     figure, (left, right) = panels(2)
-    places, records = "known places", results["records"]
-    label = "error in metres"
-    curves(left, records, "n", "rmse", METHODS, xlabel=places, ylabel=label)
-    label = "negative log density"
-    curves(
-        right,
-        records,
-        "n",
-        "density",
-        METHODS,
-        xlabel=places,
-        ylabel=label,
-        log="x",
-    )
+    records, look = frame(results), dict[str, Any](xlabel="known places")
+    curves(left, records, "n", "rmse", METHODS, ylabel="error in metres", **look)
+    look |= {"ylabel": "negative log density", "log": "x"}
+    curves(right, records, "n", "density", METHODS, **look)
     add_legend(figure)
     return figure

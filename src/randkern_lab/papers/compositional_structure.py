@@ -56,6 +56,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.linalg
 from numpy.typing import NDArray
 
@@ -66,16 +67,7 @@ from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder
 from ..scoring import fit_and_score, held_out_error, misclassified
-from ..tables import (
-    at_edges,
-    count,
-    edge_notes,
-    groups,
-    mean_of,
-    of,
-    pivot,
-    text,
-)
+from ..tables import at_edges, count, edge_notes, frame, pivot
 from .images import Images, build_skeleton, load_circle_images
 
 CURVES = {
@@ -339,7 +331,7 @@ def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        of(results["records"], measure="features"),
+        frame(results, "measure == 'features'"),
         "{data}, {n_train:,} training rows: test error in % (s of fit)",
         ("n_components", "n_train"),
         "curve",
@@ -354,9 +346,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{test_error:.2p}",
         per="loss",
     )
+    gaps = frame(results, key="growth_gaps")
     yield from pivot(
         results,
-        of(results["growth_gaps"], n_train=max),
+        gaps[gaps.n_train == gaps.n_train.max()] if len(gaps) else gaps,
         "{data}: error of features minus that of the exact kernel at n = "
         "{n_train:,}, in points (standard error of the test rows)",
         ("loss", "curve"),
@@ -378,18 +371,17 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return ridge against D, and errors against n for each loss and skeleton."""
-    growth = of_measure(results, "growth")
-    losses = list(dict.fromkeys(r["loss"] for r in growth))
-    skeletons = [c for c in GROWING if any(r["curve"] == c for r in growth)]
-    features = of(results["records"], measure="features")
-    risk = of_measure(results, "risk")
-    bounded = [c for c in GROWING if any(r["curve"] == c for r in risk)]
-    n = bool(features) + len(losses) * len(skeletons) + len(bounded)
-    columns = bool(features) + len(losses) or 1
+    growth, risk = of_measure(results, "growth"), of_measure(results, "risk")
+    features = frame(results, "measure == 'features'")
+    losses = list(growth.loss.unique())
+    skeletons = [c for c in GROWING if (growth.curve == c).any()]
+    bounded = [c for c in GROWING if (risk.curve == c).any()]
+    n = (len(features) > 0) + len(losses) * len(skeletons) + len(bounded)
+    columns = (len(features) > 0) + len(losses) or 1
     figure, axes = panels(n, columns, (3.8, 3.6))
     places = iter(axes)
-    if features:
-        title, place = f"{features[0]['data']}: ridge", next(places)
+    if len(features):
+        title, place = f"{features.data.iloc[0]}: ridge", next(places)
         curves(
             place,
             features,
@@ -406,7 +398,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     for skeleton, loss in product(skeletons, losses):
         curves(
             next(places),
-            of(growth, curve=skeleton, loss=loss),
+            growth[(growth.curve == skeleton) & (growth.loss == loss)],
             "n_train",
             "test_error",
             {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
@@ -414,15 +406,15 @@ def figure(results: Mapping[str, Any]) -> Any:
             title=f"{skeleton}, {loss}: D grows with n",
             bars="spread",
         )
-    if growth:
+    if len(growth):
         last = axes[n - len(bounded) - 1].get_legend_handles_labels()
         figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
     for place, skeleton in zip(axes[n - len(bounded) :], bounded, strict=True):
-        _draw_risk(place, of(risk, curve=skeleton))
+        _draw_risk(place, risk[risk.curve == skeleton])
     return figure
 
 
-def _draw_risk(axes: Any, risk: list[Case]) -> None:
+def _draw_risk(axes: Any, risk: pd.DataFrame) -> None:
     """Draw the excess risk and its bound, dashed, against n."""
     styles = {}
     for regime, colour, marker, _ in _REGIMES.values():
@@ -430,15 +422,12 @@ def _draw_risk(axes: Any, risk: list[Case]) -> None:
         styles[regime, "bound"] = Style("", colour, "", DASHED)
     curves(
         axes,
-        [
-            {**r, "kind": kind, "value": r[kind]}
-            for r, kind in product(risk, ("excess", "bound"))
-        ],
+        risk.melt(["n_train", "regime"], ["excess", "bound"], "kind"),
         "n_train",
         "value",
         styles,
         ("regime", "kind"),
-        title=f"{risk[0]['curve']}, hinge loss (dashed: bound (8))",
+        title=f"{risk.curve.iloc[0]}, hinge loss (dashed: bound (8))",
         ylabel="excess risk",
         bars="spread",
     )
@@ -451,7 +440,7 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
             f"{data}: lengthscale {lengthscale:.3g} of the Gaussian kernel; penalties "
             "of features and growth by validation"
         )
-    yield from _edge_notes(results["records"])
+    yield from _edge_notes(frame(results))
 
 
 def _chosen(loss: str, penalty: float, error: float) -> Case:
@@ -465,10 +454,17 @@ def _chosen(loss: str, penalty: float, error: float) -> Case:
     }
 
 
-def of_measure(results: Mapping[str, Any], measure: str) -> list[Case]:
+def of_measure(results: Mapping[str, Any], measure: str) -> pd.DataFrame:
     """Return the records of growth or risk, with their regime."""
-    records = of(results["records"], measure=measure)
-    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
+    columns = ["measure", "curve", "n_train", "loss", "ratio"]  # also of no records
+    records = pd.DataFrame(results["records"])
+    records = records.reindex(columns=[*dict.fromkeys([*columns, *records])])
+    records = records[records.measure == measure]
+    return records.assign(regime=[_REGIMES[_key(r)][0] for r in records.ratio])
+
+
+def _key(ratio: Any) -> str | None:
+    return None if ratio != ratio else ratio
 
 
 def _hinge_loss(machine: Any, Z: Matrix, y: Any) -> float:
@@ -489,36 +485,32 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
     return model(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
-def _where(result: Case) -> str:
-    regime = _REGIMES[result["ratio"]][0]
-    return f"{result['data']}, {result['curve']}, {result['loss']}, {regime}"
-
-
-def _edge_notes(records: list[Case]) -> Iterator[str]:
+def _edge_notes(records: pd.DataFrame) -> Iterator[str]:
     """Yield a warning for every curve and regime, with its sizes at the edge."""
-    at_edge = [{"ratio": None, **r} for r in records if r["at_edge"]]
-    keys = ("data", "measure", "curve", "loss", "ratio")
-    for named, own in groups(at_edge, *keys):
-        who, size = text("{data}, {curve}, {loss}, D", named), "n_components"
-        if named["measure"] == "growth":
-            who, size = f"{_where(named)}, n", "n_train"
-        sizes = ", ".join(dict.fromkeys(count(r[size]) for r in own))
-        yield from edge_notes(f"{who} = {sizes}", own[0]["at_edge"])
+    keys = ["data", "measure", "curve", "loss", "ratio"]
+    at_edge = records[records.at_edge.map(len) > 0].reindex(columns=list(records))
+    at_edge = at_edge.assign(ratio=at_edge.get("ratio"))
+    for named, own in at_edge.groupby(keys, sort=False, dropna=False):
+        data, measure, curve, loss, ratio = named
+        who, sizes = f"{data}, {curve}, {loss}, D", own.n_components
+        if measure == "growth":
+            regime = _REGIMES[_key(ratio)][0]
+            who, sizes = f"{data}, {curve}, {loss}, {regime}, n", own.n_train
+        listed = ", ".join(dict.fromkeys(map(count, sizes)))
+        yield from edge_notes(f"{who} = {listed}", own.at_edge.iloc[0])
 
 
-def growth_gaps(growth: list[Case], n_test: Mapping[str, int]) -> list[Case]:
+def growth_gaps(growth: pd.DataFrame, n_test: Mapping[str, int]) -> pd.DataFrame:
     """Return the error of features minus that of the exact kernel on the same rows.
 
     All draws are scored on the same test rows, and so contain no more information about
     these than one draw: the variance of their mean is not divided by their number.
     """
-    gaps = []
-    for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):
-        exact = of(growth, **named | {"ratio": None})
-        if exact and named["ratio"] is not None:
-            error, other = mean_of(own, "test_error"), exact[0]["test_error"]
-            variance = error * (1 - error) + other * (1 - other)
-            deviation = float(np.sqrt(variance / n_test[named["data"]]))
-            gap = {"difference": error - other, "standard_error": deviation}
-            gaps.append(named | gap)
-    return gaps
+    keys = ["data", "curve", "n_train", "loss"]
+    exact = growth[growth.ratio.isna()].set_index(keys).test_error.rename("exact")
+    means = growth.groupby([*keys, "ratio"], sort=False).test_error.mean().reset_index()
+    gaps = means.join(exact, on=keys).dropna(subset="exact")
+    variance = gaps.test_error * (1 - gaps.test_error) + gaps.exact * (1 - gaps.exact)
+    gaps["difference"] = gaps.test_error - gaps.exact
+    gaps["standard_error"] = np.sqrt(variance / gaps.data.map(n_test))
+    return gaps.drop(columns=["test_error", "exact"])

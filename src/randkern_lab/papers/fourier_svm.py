@@ -26,6 +26,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 from sklearn.svm import SVC
@@ -39,7 +40,7 @@ from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import DataOptions, option
 from ..runner import Case, Recorder, SkippedCase
 from ..scoring import fit_and_score
-from ..tables import fitted_powers, listing, of, pivot
+from ..tables import fitted_power, frame, listing, pivot
 
 METHODS = {
     "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
@@ -148,9 +149,10 @@ def run(options: Options, recorder: Recorder) -> Case:
     soft = {name: task for name, task in tasks.items() if task.sizes}
     records = recorder.measure(_cases(options, soft), measure)
     exponents: Case = {}
-    keys = ("n_train", "cpu_seconds", "dataset", "method")
-    for named, power in fitted_powers(of(records, measure="rows"), *keys):
-        exponents.setdefault(named["dataset"], {})[named["method"]] = power
+    by_rows = pd.DataFrame(records).query("measure == 'rows'")
+    for (data, method), own in by_rows.groupby(["dataset", "method"], sort=False):
+        power = fitted_power(own.n_train, own.cpu_seconds)
+        exponents.setdefault(data, {})[method] = power
     claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
     return {
         "dataset": [
@@ -222,7 +224,7 @@ def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        of(results["records"], measure="rows"),
+        frame(results, "measure == 'rows'"),
         "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
         "fit (test accuracy)",
         "n_train",
@@ -241,7 +243,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        of(results["records"], measure="hard"),
+        frame(results, "measure == 'hard'"),
         "hard margins, {n_train:,} separable rows",
         "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
         "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
@@ -249,7 +251,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        _certificates(results),
+        frame(results, "measure == 'certificate'").fillna({"error": "none: separable"}),
         "hard margins of {n_train:,} rows with noise, D = {n_components}",
         "kernel | map | D | error | least a | sum of a | rows | residual",
         "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
@@ -259,21 +261,18 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return seconds and accuracy against n, and accuracy against D."""
-    by_rows = of(results["records"], measure="rows")
-    sets = list(dict.fromkeys(r["dataset"] for r in by_rows))
+    by_rows, soft = frame(results, "measure == 'rows'"), by_map(results)
+    sets = list(by_rows.dataset.unique())
     figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
     for i, data in enumerate(sets):
-        own, soft = (
-            of(by_rows, dataset=data),
-            of(list(by_map(results)), dataset=data),
-        )
+        own = by_rows[by_rows.dataset == data]
         left, middle, right = axes[3 * i : 3 * i + 3]
         curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
         accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
         curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
         curves(
             right,
-            soft,
+            soft[soft.dataset == data],
             "n_components",
             "accuracy",
             _MAPS,
@@ -289,19 +288,18 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
     for name, exponents in results["exponents"].items():
         fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
         yield (f"{name}: processor seconds grow as {', '.join(fitted)}")
-    hard = of(results["records"], measure="hard")
+    hard = frame(results, "measure == 'hard'")
     yield (
-        f"hard margins: the largest gap is {max(r['gap'] for r in hard):.1e}, the "
-        f"least y w·z is {min(r['least'] for r in hard):.9f}"
+        f"hard margins: the largest gap is {hard.gap.max():.1e}, the "
+        f"least y w·z is {hard.least.min():.9f}"
     )
-    named = of(results["records"], measure="certificate")
-    raised = [r for r in named if r["error"]]
-    residuals = [r["residual"] for r in raised if r["residual"] is not None]
-    if raised:
-        worst = f", residual at most {max(residuals):.1e}" if residuals else ""
+    noisy = frame(results, "measure == 'certificate'")
+    raised = noisy[noisy.error.notna()]
+    if len(raised):
         yield (
-            f"not separable, D = {_FEW}: {len(raised)} of {len(named)} raised "
-            f"{raised[0]['error']} with a certificate{worst}"
+            f"not separable, D = {_FEW}: {len(raised)} of {len(noisy)} raised "
+            f"{raised.error.iloc[0]} with a certificate, residual at most "
+            f"{raised.residual.max():.1e}"
         )
 
 
@@ -319,16 +317,12 @@ def make_classifier(
     )
 
 
-def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the soft margins of every map; exact kernels stand beside each of them."""
-    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
-        if record["fourier"] in (fourier, None):
-            yield {**record, "map": fourier}
-
-
-def _certificates(results: Mapping[str, Any]) -> list[Case]:
-    records = of(results["records"], measure="certificate")
-    return [{**r, "error": r["error"] or "none: separable"} for r in records]
+def by_map(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the soft margins of every map; exact kernels stand beside each of them."""
+    soft = frame(results, "measure == 'soft'")
+    pairs = {fourier: soft.fourier.isin([fourier, None]) for fourier in FOURIER}
+    maps = [soft[chosen].assign(map=fourier) for fourier, chosen in pairs.items()]
+    return pd.concat(maps).sort_index(kind="stable")
 
 
 def generate(

@@ -29,6 +29,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.linalg
 from numpy.typing import NDArray
 
@@ -38,7 +39,7 @@ from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder
-from ..tables import fitted_power, listing, pivot, text
+from ..tables import fitted_power, frame, listing, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -200,7 +201,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             },
         },
         "n_components": size,
-        "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+        "exponents": _exponents(pd.DataFrame(records)),
         "conventions": {
             c: {"expected": expected[c], "found": float(found[c])} for c in CONVENTIONS
         },
@@ -216,7 +217,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        roots(results),
+        shown_roots(results),
         "root mean square error against the exact process, {arguments[repeats]} "
         "draws each",
         "n_components",
@@ -225,7 +226,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        results["learned"],
+        frame(results, key="learned"),
         "hyperparameters of the marginal likelihood",
         "D | lengthscale | noise",
         "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
@@ -242,7 +243,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
     curves(
         axes[-1],
-        roots(results),
+        shown_roots(results),
         "n_components",
         "root",
         _STYLES,
@@ -274,14 +275,23 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
-    for (convention, size), mean, sd in _roots(results["records"]).itertuples():
-        named = {"convention": convention, "n_components": size}
-        named["transform"] = _TRANSFORMS[convention]
-        yield {**named, "what": "mean", "root": mean}
-        yield {**named, "what": "sd", "root": sd}
-        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
+def roots(records: pd.DataFrame) -> pd.DataFrame:
+    """Return root mean square errors of mean and deviation, by convention and D."""
+    draws = records.groupby(["convention", "n_components"], sort=False)
+    errors = draws[["mean_error", "sd_error"]].agg(lambda e: np.sqrt(np.mean(e**2)))
+    return errors.set_axis(["mean", "sd"], axis=1).reset_index()
+
+
+def shown_roots(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return them and √D times the mean's, one a row, with the transform's name."""
+    errors = roots(frame(results)).assign(
+        transform=lambda e: e.convention.map(_TRANSFORMS),
+        scaled=lambda e: e.n_components**0.5 * e["mean"],
+    )
+    errors = errors.rename(columns={"scaled": "√D × mean"})
+    keys = ["convention", "transform", "n_components"]
+    shown = errors.melt(keys, var_name="what", value_name="root", ignore_index=False)
+    return shown.sort_index(kind="stable")
 
 
 def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
@@ -302,20 +312,12 @@ def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
     axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
-def _roots(records: list[Case]) -> Any:
-    """Return root mean square errors by convention and number of columns."""
-    import pandas as pd
-
-    groups = pd.DataFrame(records).groupby(["convention", "n_components"], sort=False)
-    return groups[["mean_error", "sd_error"]].agg(lambda e: np.sqrt(np.mean(e**2)))
-
-
-def _exponents(records: list[Case], convention: str) -> dict[str, float | None]:
+def _exponents(records: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     """Return the powers of D that best fit the errors; None for a single D."""
-    roots = _roots(records).loc[convention]
-    last = roots[roots.index >= _ASYMPTOTIC]
-    roots = roots if last.empty else last
-    return {
-        key: fitted_power(list(roots.index), list(roots[f"{key}_error"]))
-        for key in ("mean", "sd")
-    }
+    powers: dict[str, dict[str, float | None]] = {}
+    for convention, own in roots(records).groupby("convention", sort=False):
+        last = own[own.n_components >= _ASYMPTOTIC]
+        own = own if last.empty else last
+        fits = {key: fitted_power(own.n_components, own[key]) for key in ("mean", "sd")}
+        powers[str(convention)] = fits
+    return powers

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
+
 from ..figures import DASHED, Style
-from ..runner import Case
+from ..tables import frame
 from .published import published_rows
 
 
@@ -101,26 +103,17 @@ def drawn(
     most: int,
     exact: bool,
     results: Mapping[str, Any],
-) -> list[Case]:
+) -> pd.DataFrame:
     """Return our records and the published ones that a panel shows."""
-    ours = results["records"]
-    complete = results["dataset"].get("complete")
-    fashion = results["dataset"]["name"].startswith("fashion-mnist") and complete
-    rows = [{**r, "source": "ours", "total_seconds": r["fit_seconds"]} for r in ours]
-    for row in results["published"] if fashion else ():
-        parts = row["projection_seconds"], row["regression_seconds"]
-        total = None if None in parts else sum(parts)
-        rows.append({**row, "source": "published", "total_seconds": total})
-    return [
-        row
-        for row in rows
-        if row["curve"] in curves
-        and (
-            exact
-            if row["n_components"] is None
-            else least <= row["n_components"] <= most
-        )
-    ]
+    ours, data = frame(results), results["dataset"]
+    rows = ours.assign(source="ours", total_seconds=ours.fit_seconds)
+    if data["name"].startswith("fashion-mnist") and data.get("complete"):
+        published = frame(results, key="published").assign(source="published")
+        total = published.projection_seconds + published.regression_seconds
+        rows = pd.concat([rows, published.assign(total_seconds=total)])
+    shown = rows.n_components.between(least, most)
+    shown |= rows.n_components.isna() & exact
+    return rows[shown & rows.curve.isin(curves)]
 
 
 def styles(*curves: str) -> dict[tuple[str, str], Style]:
@@ -134,43 +127,36 @@ def styles(*curves: str) -> dict[tuple[str, str], Style]:
     return result
 
 
-def explain_dashes(axes: Any, shown: Sequence[Case]) -> None:
+def explain_dashes(axes: Any, shown: pd.DataFrame) -> None:
     """Explain the dashes of published curves.
 
     Curves of which only published errors are shown have entries of their own.
     """
-    sources = {(row["curve"], row["source"]) for row in shown}
+    ours = set(shown[shown.source == "ours"].curve)
     look: Mapping[str, Any] = {"linestyle": DASHED, "mfc": "white"}
-    for curve in dict.fromkeys(row["curve"] for row in shown):
-        if (curve, "ours") not in sources:
+    for curve in shown.curve.unique():
+        if curve not in ours:
             style = CURVES[curve].style
             own = {"color": style.colour, "marker": style.marker}
             axes.plot([], [], label=f"{style.label}, published", **own, **look)
-    if any(source == "published" for _, source in sources):
+    if (shown.source == "published").any():
         axes.plot([], [], color="0.4", marker="o", label="published", **look)
 
 
-def published_curves() -> list[Case]:
+def published_curves() -> pd.DataFrame:
     """Return the published errors and seconds on Fashion-MNIST, by D and exact."""
-    result = []
-    for row in published_rows("fashion-mnist-features"):
-        for name, curve in CURVES.items():
-            if curve.published == row["features"]:
-                size = row["n_components"]
-                result.append(_published_row(name, size, row))
-    for row in published_rows("fashion-mnist-kernels"):
-        for name, curve in CURVES.items():
-            if curve.published_exact == row["kernel"]:
-                result.append(_published_row(name, None, row))
-    return result
-
-
-def _published_row(name: str, size: int | None, row: Case) -> Case:
-    projection, regression = row.get("projection_s"), row.get("regression_s")
-    return {
-        "curve": name,
-        "n_components": size,
-        "test_error": 1 - row["test_accuracy"],
-        "projection_seconds": projection,
-        "regression_seconds": regression,
+    features = pd.DataFrame(published_rows("fashion-mnist-features"))
+    kernels = pd.DataFrame(published_rows("fashion-mnist-kernels"))
+    kernels = kernels.rename(columns={"kernel": "features"}).assign(n_components=None)
+    names = {
+        "projection_s": "projection_seconds",
+        "regression_s": "regression_seconds",
     }
+    parts = []
+    for rows, attribute in ((features, "published"), (kernels, "published_exact")):
+        for name, curve in CURVES.items():
+            own = rows[rows.features == getattr(curve, attribute)]
+            own = own.assign(curve=name, test_error=1 - own.test_accuracy)
+            parts.append(own.rename(columns=names))
+    columns = ["curve", "n_components", "test_error", *names.values()]
+    return pd.concat([part for part in parts if len(part)])[columns]

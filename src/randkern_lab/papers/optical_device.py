@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import randkern
 from randkern.optics import SimulatedOPU, mean_count_per_bit
@@ -39,7 +40,7 @@ from randkern.optics import SimulatedOPU, mean_count_per_bit
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
 from ..runner import Case, Recorder
-from ..tables import listing, mean_of, of, pivot
+from ..tables import frame, listing, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -178,7 +179,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     return {
         "dataset": images.describe(),
         "hyperparameters": setting.describe(),
-        "losses": list(_losses(records)),
+        "losses": list(_losses(pd.DataFrame(records))),
         "published": [
             {
                 "features": name,
@@ -196,7 +197,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from pivot(
         results,
-        results["records"],
+        frame(results),
         "{dataset[name]}, degree {arguments[degree]}: test error in %, "
         "{penalty:g} times the penalty",
         ("variant", "mean_count", "saturated"),
@@ -222,7 +223,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from pivot(
         results,
-        list(_together(results)),
+        pd.DataFrame(_together(results)),
         "together: points added by the device and its penalty at D = "
         "{n_components:,}, beside the published runs",
         "penalty",
@@ -233,7 +234,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        exposures(results),
+        pd.DataFrame(exposures(results)),
         "exposure: the mean count that explains the points added in a published run, "
         "and the one that explains both runs best",
         "D | times the penalty | published | mean count of this run | of both | ours "
@@ -245,13 +246,13 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 
 def figure(results: Mapping[str, Any]) -> Any:
     """Return errors against D at each penalty, with those of the published runs."""
-    data, records = results["dataset"], results["records"]
-    penalties = sorted({r["penalty"] for r in records}, key=[1, 2, 0.1].index)
+    data, rows = results["dataset"], pd.concat([frame(results), _published(results)])
+    penalties = sorted(rows.penalty.unique(), key=[1, 2, 0.1].index)
     figure, axes = panels(len(penalties), size=(4.2, 4.2))
     for place, penalty in zip(axes, penalties, strict=True):
         curves(
             place,
-            of([*records, *_published(results)], penalty=penalty),
+            rows[rows.penalty == penalty],
             "n_components",
             "test_error",
             {
@@ -280,20 +281,19 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _published(results: Mapping[str, Any]) -> list[Case]:
+def _published(results: Mapping[str, Any]) -> pd.DataFrame:
     """Return the published errors beside which ours stand, as records."""
-    return [row | {"variant": row["features"]} for row in results["published"]]
+    return frame(results, key="published").rename(columns={"features": "variant"})
 
 
-def _added(rows: list[Case], variant: str, base: str, penalty: float) -> list[float]:
+def _added(rows: pd.DataFrame, variant: str, base: str, penalty: float) -> Any:
     """Return the points that draws of a variant add to the mean error of the base.
 
     The base has the simulation's penalty.
     """
-    simulated = of(rows, penalty=1.0, variant=base)
-    measured = of(rows, penalty=penalty, variant=variant) if simulated else []
-    level = mean_of(simulated, "test_error") if simulated else 0.0
-    return [100 * (r["test_error"] - level) for r in measured]
+    simulated = rows[(rows.penalty == 1.0) & (rows.variant == base)].test_error
+    measured = rows[(rows.penalty == penalty) & (rows.variant == variant)].test_error
+    return 100 * (measured - simulated.mean()).dropna()
 
 
 def _together(results: Mapping[str, Any]) -> Iterator[Case]:
@@ -302,10 +302,10 @@ def _together(results: Mapping[str, Any]) -> Iterator[Case]:
     These have a bias and the simulation's penalty, as the published ones; the device
     has neither.
     """
-    size = max(r["n_components"] for r in results["records"])
+    size = int(frame(results).n_components.max())
     ours, published = (
-        of(rows, n_components=size)
-        for rows in (results["records"], _published(results))
+        rows[rows.n_components == size]
+        for rows in (frame(results), _published(results))
     )
     names = {"published": "real_opu_2", "published again": "real_opu_2_new_param"}
     for penalty in _RUNS:
@@ -316,8 +316,8 @@ def _together(results: Mapping[str, Any]) -> Iterator[Case]:
         ):
             for what, name in shown.items():
                 added = _added(rows, name, base, penalty)
-                if added:
-                    yield {**named, "what": what, "added": float(np.mean(added))}
+                if len(added):
+                    yield {**named, "what": what, "added": added.mean()}
 
 
 def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
@@ -327,11 +327,12 @@ def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
     logarithm of the count. ``alone`` is fitted to one run, ``both`` to the two by least
     squares, in units of the standard deviation of the draws if there are several.
     """
-    for size in sorted({r["n_components"] for r in results["published"]}):
-        ours = of(results["records"], n_components=size)
-        published = of(_published(results), n_components=size)
-        light = [name for name in reversed(_LIGHT.values()) if of(ours, variant=name)]
-        counts = [mean_of(of(ours, variant=name), "mean_count") for name in light]
+    records = frame(results)
+    for size, published in _published(results).groupby("n_components"):
+        ours = records[records.n_components == size]
+        means = ours.groupby("variant").mean_count.mean()
+        light = [name for name in reversed(_LIGHT.values()) if name in means]
+        counts = [means[name] for name in light]
         if len(counts) < 2:
             continue
         tried = np.geomspace(counts[0], counts[-1], 401)
@@ -339,14 +340,15 @@ def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
         for penalty, run in _RUNS.items():
             theirs = _added(published, run, "sim_opu_2", penalty)
             added = [_added(ours, name, "computed", penalty) for name in light]
-            if theirs and all(added):
-                means = [float(np.mean(points)) for points in added]
-                curve = np.interp(np.log(tried), np.log(counts), means)
+            if len(theirs) and all(map(len, added)):
+                losses = [points.mean() for points in added]
+                curve = np.interp(np.log(tried), np.log(counts), losses)
                 spread = None
                 if min(map(len, added)) > 1:
-                    spread = float(np.sqrt(np.mean(np.var(added, axis=1, ddof=1))))
-                misfit = ((curve - theirs[0]) / (spread or 1.0)) ** 2
-                fitted.append((penalty, theirs[0], curve, spread, misfit))
+                    spread = float(np.sqrt(np.mean([p.var() for p in added])))
+                loss = float(theirs.iloc[0])
+                misfit = ((curve - loss) / (spread or 1.0)) ** 2
+                fitted.append((penalty, loss, curve, spread, misfit))
         for penalty, loss, curve, spread, misfit in fitted:
             best = int(np.argmin(sum(other[-1] for other in fitted)))
             yield {
@@ -361,13 +363,14 @@ def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
             }
 
 
-def _losses(records: list[Case]) -> Iterator[Case]:
+def _losses(records: pd.DataFrame) -> Iterator[Case]:
     """Yield what each change alone adds to the error, at the largest D.
 
     The bias and the penalty are those of computed features, the others are compared
     with the device at the simulation's penalty.
     """
-    size = max(r["n_components"] for r in records)
+    size = int(records.n_components.max())
+    records = records[records.n_components == size]
     plain = "computed-no-bias"
     changes = [
         ("no bias", plain, "computed", 1.0),
@@ -376,7 +379,6 @@ def _losses(records: list[Case]) -> Iterator[Case]:
         *((f"{p:g} times the penalty", plain, plain, p) for p in _RUNS),
     ]
     for cause, changed, base, penalty in changes:
-        added = _added(of(records, n_components=size), changed, base, penalty)
-        if added:
-            loss = float(np.mean(added)) / 100
-            yield {"cause": cause, "n_components": size, "loss": loss}
+        added = _added(records, changed, base, penalty)
+        if len(added):
+            yield {"cause": cause, "n_components": size, "loss": added.mean() / 100}

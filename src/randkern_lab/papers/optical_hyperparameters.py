@@ -22,12 +22,12 @@ Deviations.
   biases at which a third of them failed.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import randkern
 from randkern._memory import check_memory, resolve_memory_limit
@@ -37,7 +37,7 @@ from randkern.study.kernel_choices import parse_kernel
 from ..figures import BLUE, new_figure
 from ..options import option
 from ..runner import Case, Recorder
-from ..tables import at_edges, edge_notes, listing, of
+from ..tables import at_edges, edge_notes, listing
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
@@ -91,12 +91,12 @@ def run(options: Options, recorder: Recorder) -> Case:
     rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
     rows = rows[: options.rows]
     held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
-    published = [row for kernel in kernels for row in _published(kernel)]
+    published = pd.concat([_cells(_published(kernel)) for kernel in kernels])
 
     def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
         kernel, value = case["kernel"], case["value"]
-        own, opens = of(published, kernel=kernel), KERNELS[kernel][1]
+        own, opens = published[published.kernel == kernel], KERNELS[kernel][1]
         features = randkern.RandomFeatures(
             parse_kernel(kernel).build(value),
             size,
@@ -109,8 +109,8 @@ def run(options: Options, recorder: Recorder) -> Case:
         )
         cells = [
             {opens: value, "scale": scale, "alpha": alpha}
-            for scale in _distinct(own, "scale")
-            for alpha in _distinct(own, "alpha")
+            for scale in sorted(own.scale.unique().tolist())
+            for alpha in sorted(own.alpha.unique().tolist())
         ]
         penalties = sorted({_penalty(cell) for cell in cells})
         fits = list(solved(equations, [size], penalties))
@@ -133,16 +133,19 @@ def run(options: Options, recorder: Recorder) -> Case:
     cases = [
         {"kernel": kernel, "value": value}
         for kernel in options.kernels
-        for value in _values(options, kernel, of(published, kernel=kernel))
+        for value in _values(options, published[published.kernel == kernel])
     ]
-    records, best, theirs = recorder.measure(cases, measure), {}, {}
-    for kernel in kernels:
-        theirs[kernel] = min(of(published, kernel=kernel), key=_preference)
-        own = of(records, kernel=kernel)
-        if own:
-            cell = min(own, key=_preference)
-            edges = _edges(cell, own, KERNELS[kernel][1])
-            best[kernel] = cell | {"at_edge": edges}
+    records = recorder.measure(cases, measure)
+    tried = _cells(records)
+    best = {
+        str(kernel): records[own.index[0]] | {"at_edge": _edges(own)}
+        for kernel, own in tried.groupby("kernel", sort=False)
+    }
+    shown = ["kernel", "hyperparameters", "validation_error", "test_error"]
+    theirs = {
+        str(kernel): own[shown].iloc[0].to_dict()
+        for kernel, own in published.groupby("kernel", sort=False)
+    }
     return {
         "dataset": images.describe()
         | {
@@ -152,30 +155,27 @@ def run(options: Options, recorder: Recorder) -> Case:
         },
         "best": best,
         "published_best": theirs,
-        "published": published,
+        "published": published.sort_index()[shown],
     }
 
 
-def _values(options: Options, kernel: str, published: list[Case]) -> list[float]:
-    """Return the lengthscales or biases to try."""
-    opens = KERNELS[kernel][1]
-    values = _distinct(published, opens)
+def _values(options: Options, published: pd.DataFrame) -> list[float]:
+    """Return the lengthscales or biases to try, of the published cells of a kernel."""
+    counts = published.opens.value_counts().sort_index()
     if options.quick:
-        return values[_QUICK_VALUES]
+        return counts.index[_QUICK_VALUES].tolist()
     if options.full:
-        return values
+        return counts.index.tolist()
     # Of the others, a third of the published solves failed.
-    counts = Counter(row["hyperparameters"][opens] for row in published)
-    most = max(counts.values())
-    values = [value for value in values if 3 * counts[value] >= 2 * most]
-    best = min(published, key=_preference)["hyperparameters"][opens]
+    values = counts.index[3 * counts >= 2 * counts.max()].tolist()
+    best = published.opens.iloc[0]
     return values[values.index(best) % 2 :: 2]
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        _best(results),
+        pd.DataFrame(_best(results)),
         "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
         "{dataset[n_components]:,}: the best of each grid, errors in %",
         "kernel |  | ℓ or ν | scale | alpha | validation | test",
@@ -184,7 +184,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        [row | {"penalty": _penalty(row)} for row in _at_published_best(results)],
+        pd.DataFrame(_at_published_best(results)),
         "at the published optimum, and the least and greatest error of smaller "
         "α/s² at its ℓ or ν, in %",
         "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
@@ -202,11 +202,9 @@ def figure(results: Mapping[str, Any]) -> Any:
     from matplotlib.colors import LogNorm
 
     pairs = {}
-    for kernel, (_, opens) in KERNELS.items():
-        ours, published = (
-            _panels(of(results[key], kernel=kernel), opens)
-            for key in ("records", "published")
-        )
+    cells = {key: _cells(results[key]) for key in ("records", "published")}
+    for kernel in KERNELS:
+        ours, published = (_panels(own[own.kernel == kernel]) for own in cells.values())
         if ours:
             theirs = {value: published[value] for value in ours}
             pairs[kernel] = ("best", ours), ("published_best", theirs)
@@ -269,27 +267,20 @@ def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     These are the least and the greatest error of the cells of that lengthscale or bias
     whose α/s² is at most that of the optimum.
     """
+    cells = {"here": _cells(results["records"])}
+    cells["published"] = _cells(results["published"])
     for kernel, best in results["published_best"].items():
-        opens = KERNELS[kernel][1]
         named = best["hyperparameters"]
-        sources = {"here": results["records"], "published": results["published"]}
-        for source, records in sources.items():
-            own = [
-                record
-                for record in of(records, kernel=kernel)
-                if record["hyperparameters"][opens] == named[opens]
-                and _penalty(record["hyperparameters"]) <= _penalty(named) * 1.001
-            ]
-            cells = [r for r in own if r["hyperparameters"] == named]
-            if cells:
-                errors = [record["validation_error"] for record in own]
-                yield {
-                    **cells[0],
-                    **named,
-                    "source": source,
-                    "opens": named[opens],
-                    "least": min(errors),
-                    "greatest": max(errors),
+        opens, most = named[KERNELS[kernel][1]], _penalty(named) * 1.001
+        for source, tried in cells.items():
+            own = tried[(tried.kernel == kernel) & (tried.opens == opens)]
+            own = own[own.penalty <= most]
+            at = own[(own.scale == named["scale"]) & (own.alpha == named["alpha"])]
+            errors = own.validation_error
+            for cell in at.to_dict("records"):
+                yield cell | {
+                    **{"source": source, "least": errors.min()},
+                    "greatest": errors.max(),
                 }
 
 
@@ -298,38 +289,43 @@ def _penalty(named: Mapping[str, float]) -> float:
     return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
 
 
-def _preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Order cells by smallest error, scale nearest to 1, and largest penalty.
+def _cells(records: Any) -> pd.DataFrame:
+    """Return cells with their hyperparameters as columns, the best first.
 
-    Only α/s² matters, so equal errors are common.
+    ``opens`` is the lengthscale or bias. The best have the smallest error, the scale
+    nearest to 1, and the largest penalty: only α/s² matters, so equal errors are
+    common.
     """
-    named = record["hyperparameters"]
-    distance = abs(float(np.log(named["scale"])))
-    return record["validation_error"], distance, -named["alpha"]
+    cells = pd.DataFrame(list(records))
+    named = pd.json_normalize(cells.hyperparameters).set_index(cells.index)
+    named = named.reindex(columns=["lengthscale", "bias", "scale", "alpha"])
+    cells = cells.join(named[["scale", "alpha"]])
+    cells["opens"] = named.lengthscale.fillna(named.bias)
+    cells["penalty"] = cells.hyperparameters.map(_penalty)
+    order = pd.DataFrame(
+        {
+            "error": cells.validation_error,
+            "distance": np.log(cells.scale).abs(),
+            "penalty": -cells.alpha,
+        }
+    )
+    return cells.loc[order.sort_values(list(order), kind="stable").index]
 
 
-def _edges(cell: Case, own: list[Case], opens: str) -> list[str]:
-    """Return which of a lengthscale or bias and α/s² are at an end of the grid."""
-
-    def compared(record: Case) -> dict[str, float]:
-        named = record["hyperparameters"]
-        return {opens: named[opens], "alpha": _penalty(named)}
-
-    tried = [compared(record) for record in own]
-    chosen = compared(cell)
-    edges = at_edges(chosen, {name: [each[name] for each in tried] for name in chosen})
-    return [name for name in edges if chosen[name]]  # a bias of 0 is no edge
+def _edges(cells: pd.DataFrame) -> list[str]:
+    """Return which of a lengthscale or bias and α/s² of the best cell are at an end."""
+    names = {"opens": KERNELS[cells.kernel.iloc[0]][1], "penalty": "alpha"}
+    tried = {name: cells[column] for column, name in names.items()}
+    chosen = {name: float(values.iloc[0]) for name, values in tried.items()}
+    return [name for name in at_edges(chosen, tried) if chosen[name]]  # 0 is no edge
 
 
-def _panels(records: list[Case], opens: str) -> dict[float, Any]:
+def _panels(cells: pd.DataFrame) -> dict[float, pd.DataFrame]:
     """Return errors by scale and penalty, one table per lengthscale or bias."""
-    import pandas as pd
-
-    if not records:
+    if cells.empty:
         return {}
-    table = pd.DataFrame([record["hyperparameters"] for record in records])
-    table["error"] = [record["validation_error"] for record in records]
-    complete = table.pivot_table("error", [opens, "scale"], "alpha", dropna=False)
+    keys = ["opens", "scale"]
+    complete = cells.pivot_table("validation_error", keys, "alpha", dropna=False)
     return {value: complete.loc[value] for value in complete.index.levels[0]}
 
 
@@ -373,7 +369,3 @@ def _published(kernel: str) -> Iterator[dict[str, Any]]:
             "validation_error": 1 - row["val_score"],
             "test_error": 1 - row["test_score"],
         }
-
-
-def _distinct(records: list[Case], name: str) -> list[float]:
-    return sorted({record["hyperparameters"][name] for record in records})

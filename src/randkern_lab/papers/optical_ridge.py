@@ -47,13 +47,14 @@ Deviations.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import randkern
 from randkern._memory import check_memory, resolve_memory_limit
@@ -66,7 +67,7 @@ from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
 from ..runner import Case, Recorder
 from ..scoring import ended, fit_and_score, random_rows
-from ..tables import groups, known_mean, listing, mean_of, of, pivot
+from ..tables import frame, listing, pivot
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import (
     HELD_OUT_ROWS,
@@ -355,7 +356,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         **result,
         "hyperparameters": {k: s.describe() for k, s in settings.items()},
         "device": list({item["bias"]: item for item in described}.values()),
-        "compared": list(_compared({**result, "records": records, **asked})),
+        "compared": _compared({**result, "records": records, **asked}),
     }
 
 
@@ -392,12 +393,13 @@ def _cases(options: Options) -> Iterator[Case]:
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
-    compared = list(_compared(results))
-    totals = [r for r in _from(10_000, compared) if r["published_fit_seconds"]]
-    beyond = _from(_DIRECT + 1, results["records"])
-    for records, title, cell, shown in (
+    compared = _compared(results)
+    totals = compared[_from(10_000, compared) & compared.published_fit_seconds.notna()]
+    records = frame(results)
+    beyond = records[_from(_DIRECT + 1, records) & (records.curve != "linear")]
+    for rows, title, cell, shown in (
         (
-            results["records"],
+            records,
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
             "{test_error:.2p}",
             CURVES,
@@ -427,19 +429,17 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
             _THREE,
         ),
         (
-            [r for r in beyond if r["curve"] != "linear"],
+            beyond,
             f"iterations of conjugate gradients to a residual of {_TOL:g}",
             "{solver_iterations:.0f}",
             CURVES,
         ),
     ):
         headings = tuple(shown)
-        yield from pivot(
-            results, records, title, "n_components", "curve", cell, headings
-        )
+        yield from pivot(results, rows, title, "n_components", "curve", cell, headings)
     yield from listing(
         results,
-        results["dataset"].get("threshold_errors", ()),
+        pd.DataFrame(results["dataset"].get("threshold_errors", ())),
         "appendix D.1: validation error by threshold, in %",
         "pixels are lit above | error",
         "{above:.3g} | {validation_error:.2p}",
@@ -509,83 +509,64 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         yield f"{kernel}: {numbers} ({named['origin']})"
     yield from _closeness(results)
     yield from _below(results)
-    yield from _outcomes(results["records"])
-    errors = {curve: _errors(results["records"], curve) for curve in CURVES}
+    yield from _outcomes(frame(results))
+    errors, theirs = (
+        rows.pivot_table("test_error", "n_components", "curve").reindex(columns=CURVES)
+        for rows in (frame(results), published_curves())
+    )
     for kind, pair in PAIRS.items():
-        size = _overtaking(*(errors[curve] for curve in pair))
-        at = "at no D tried" if size is None else f"from D = {size:,} on"
-        theirs = _overtaking(*(_errors(published_curves(), c) for c in pair))
-        ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
-        yield f"{ours} (published: from {theirs:,} on)"
+        ours = f"{kind}: m = 4 has a smaller error than m = 2"
+        published = f"(published: {_overtaking(theirs, *pair)})"
+        yield f"{ours} {_overtaking(errors, *pair)} {published}"
     published_losses = {2: 1.5, 4: 1.0}
-    for (degree, published), *both in zip(
+    for (degree, about), *both in zip(
         published_losses.items(), *PAIRS.values(), strict=True
     ):
-        computed, measured = (errors[curve] for curve in both)
-        size = max(computed.keys() & measured.keys() - {None}, default=None)
-        if size is not None:
-            loss = 100 * (measured[size] - computed[size])
+        common = errors[both].dropna()
+        if len(common):
+            computed, measured = common.iloc[-1]
             yield (
                 f"m = {degree}: error of the device, without a bias, minus that of "
-                f"the computed features at D = {size:,}: {loss:+.2f} points "
-                f"(published: about {published} at 100,000)"
+                f"the computed features at D = {common.index[-1]:,.0f}: "
+                f"{100 * (measured - computed):+.2f} points "
+                f"(published: about {about} at 100,000)"
             )
     yield from map(device_note, results["device"])
 
 
-def _errors(records: list[Case], curve: str) -> dict[Any, float]:
-    """Return mean test errors by D."""
-    return {
-        named["n_components"]: mean_of(same, "test_error")
-        for named, same in groups(of(records, curve=curve), "n_components")
-    }
+def _compared(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return published errors and seconds beside ours, and why they may differ."""
+    keys = ["curve", "n_components"]
+    seconds = ["projection_seconds", "regression_seconds", "fit_seconds"]
+    records, published = pd.DataFrame(results["records"]), results["published"]
+    records = records.astype(dict.fromkeys([*seconds, "n_components"], float))
+    published = pd.DataFrame(published).astype({"n_components": float})
+    published["fit_seconds"] = published[seconds[:2]].sum(axis=1, skipna=False)
+    published = published.rename(
+        columns={name: f"published_{name}" for name in seconds}
+    )
+    ours = records.groupby(keys, sort=False, dropna=False).agg(
+        draws=("seed", "size"),
+        ours=("test_error", "mean"),
+        n_train=("n_train", "first"),
+        **{name: (name, "mean") for name in seconds},
+    )
+    both = published.rename(columns={"test_error": "published"})
+    both = both.merge(ours.reset_index(), on=keys)
+    both["difference"] = 100 * (both.ours - both.published)
+    both["reasons"] = [", ".join(_reasons(results, row)) for row in both.itertuples()]
+    return both
 
 
-def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield published errors and seconds beside ours, and why they may differ."""
-    for row in results["published"]:
-        curve, size = row["curve"], row["n_components"]
-        own = of(results["records"], curve=curve, n_components=size)
-        if not own:
-            continue
-        ours = mean_of(own, "test_error")
-        seconds = {
-            name: known_mean(own, name)
-            for name in ("projection_seconds", "regression_seconds", "fit_seconds")
-        }
-        parts = row["projection_seconds"], row["regression_seconds"]
-        total = None if None in parts else sum(parts)
-        yield {
-            "curve": curve,
-            "n_components": size,
-            "draws": len(own),
-            "ours": ours,
-            "published": row["test_error"],
-            "difference": 100 * (ours - row["test_error"]),
-            **seconds,
-            **{f"published_{name}": row.get(name) for name in seconds},
-            "published_fit_seconds": total,
-            "reasons": ", ".join(_reasons(results, row)),
-        }
-
-
-def _from(least: int, compared: Iterable[Case]) -> list[Case]:
-    """Return those of exact kernels, and from a number of features on."""
-    sizes = ((row, row["n_components"]) for row in compared)
-    return [row for row, size in sizes if size is None or size >= least]
-
-
-def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
+def _reasons(results: Mapping[str, Any], row: Any) -> Iterator[str]:
     """Yield why an error may differ from the published one."""
-    dataset, name = results["dataset"], row["curve"]
+    dataset, curve = results["dataset"], CURVES[row.curve]
     if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
         yield "data"
     if results["arguments"]["threshold"] == "validated":
         yield "threshold"
-    curve = CURVES[name]
-    if row["n_components"] is None:
-        exact = of(results["records"], curve=name, n_components=None)
-        if exact[0]["n_train"] < dataset["n_train"]:
+    if row.n_components != row.n_components:
+        if row.n_train < dataset["n_train"]:
             yield "rows"
         if curve.kernel.startswith("optical") and not curve.dot_bias:
             yield "bias in the norms"
@@ -593,61 +574,61 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
         yield "simulated device"
 
 
+def _from(least: int, rows: pd.DataFrame) -> pd.Series:
+    """Return which are of exact kernels, or from a number of features on."""
+    return rows.n_components.isna() | (rows.n_components >= least)
+
+
+def _at(size: float) -> str:
+    return "the exact kernel" if size != size else f"D = {size:,.0f}"
+
+
 def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield how far errors are from the published ones on the same data."""
-    for named, own in groups(list(_compared(results)), "curve"):
-        same = [r for r in own if not r["reasons"]]
-        large = _from(_CLOSE_FROM, same)
-        if large:
-            far = max(large, key=lambda r: abs(r["difference"]))
-            size = far["n_components"]
-            at = "the exact kernel" if size is None else f"D = {size:,}"
-            verdict = "within" if abs(far["difference"]) <= _CLOSE else "NOT within"
-            yield (
-                f"{named['curve']}: {verdict} {_CLOSE} points of the published errors "
-                f"from D = {_CLOSE_FROM:,} on; the largest difference is "
-                f"{far['difference']:+.2f}, of {at}"
-            )
+    compared = _compared(results)
+    same = compared[(compared.reasons == "") & _from(_CLOSE_FROM, compared)]
+    for curve, own in same.groupby("curve", sort=False):
+        far = own.loc[own.difference.abs().idxmax()]
+        verdict = "within" if abs(far.difference) <= _CLOSE else "NOT within"
+        yield (
+            f"{curve}: {verdict} {_CLOSE} points of the published errors "
+            f"from D = {_CLOSE_FROM:,} on; the largest difference is "
+            f"{far.difference:+.2f}, of {_at(far.n_components)}"
+        )
 
 
 def _below(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield how many errors are below the published ones of independent rows."""
-    own = [
-        row["difference"]
-        for row in _compared(results)
-        if not row["reasons"] and 100 <= (row["n_components"] or 0) <= 1000
-    ]
-    if own:
+    compared = _compared(results)
+    small = compared.n_components.between(100, 1000) & (compared.reasons == "")
+    own = compared[small].difference
+    if len(own):
         named = {"auto": "structured", "dense": "independent"}
         projection = results["arguments"]["projection"]
         yield (
             f"{named.get(projection, projection)} rows: of {len(own)} mean errors at "
-            f"100 ≤ D ≤ 1,000 {sum(gap < 0 for gap in own)} are below those published, "
+            f"100 ≤ D ≤ 1,000 {sum(own < 0)} are below those published, "
             f"which are of independent rows; the mean difference is "
-            f"{np.mean(own):+.2f} points"
+            f"{own.mean():+.2f} points"
         )
 
 
-def _outcomes(records: list[Case]) -> Iterator[str]:
+def _outcomes(records: pd.DataFrame) -> Iterator[str]:
     """Yield the solves that did not reach their tolerance, or are ill-conditioned."""
-    for named, own in groups(records, "curve", "outcome"):
-        outcome = named["outcome"].replace("_", "-")
-        if outcome in ("success", "converged"):
-            continue
-        sizes = [r["n_components"] for r in own if r["n_components"]]
-        where = f"from D = {min(sizes):,} on" if sizes else "of the exact kernel"
-        residual = max(r["residual"] for r in own)
+    ended = records[~records.outcome.isin(["success", "converged"])]
+    for (curve, outcome), own in ended.groupby(["curve", "outcome"], sort=False):
+        least = own.n_components.min()
+        where = "of the exact kernel" if least != least else f"from {_at(least)} on"
         yield (
-            f"solves, {named['curve']}: {len(own)} {where} ended as {outcome}, with "
-            f"residuals of at most {residual:.0e}"
+            f"solves, {curve}: {len(own)} {where} ended as "
+            f"{outcome.replace('_', '-')}, with residuals of at most "
+            f"{own.residual.max():.0e}"
         )
 
 
-def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | None:
-    """Return the smallest D from which degree 4 has a smaller error at every D."""
-    result = None
-    for size in sorted((low.keys() & high.keys()) - {None}, reverse=True):
-        if high[size] >= low[size]:
-            break
-        result = size
-    return result
+def _overtaking(errors: pd.DataFrame, low: str, high: str) -> str:
+    """Return from which D on degree 4 has a smaller error at every D."""
+    both = errors[[low, high]].dropna()
+    smaller = (both[high] < both[low])[::-1].cummin()
+    smaller = smaller[smaller]
+    return f"from {_at(smaller.index[-1])} on" if len(smaller) else "at no D tried"

@@ -28,10 +28,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -44,7 +44,7 @@ from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..figures import LONG, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import fitted_powers, groups, of, pivot
+from ..tables import fitted_power, frame, pivot
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
@@ -160,23 +160,19 @@ def run(options: Options, recorder: Recorder) -> Case:
         ),
         measure,
     )
-    powers = fitted_powers(growing, "batch", "seconds", "method")
-    published = {batch: _published(batch) for batch in batches}
-    ours = {batch: of(records, batch=batch) for batch in batches}
-    crossings, published_crossings = (
-        [
-            {"batch": batch, **crossing}
-            for batch, rows in part.items()
-            for crossing in _crossings(rows)
-        ]
-        for part in (ours, published)
-    )
+    powers = {
+        str(method): fitted_power(own.batch, own.seconds)
+        for method, own in pd.DataFrame(growing).groupby("method", sort=False)
+    }
+    published = [_published(batch) for batch in batches]
+    pairs = zip(batches, published, strict=True)
+    theirs = [rows.assign(batch=batch) for batch, rows in pairs]
     return {
         "energy": {"cpu": cpu.name, "gpu": gpu.name},
-        "crossings": crossings,
-        "published": [row for rows in published.values() for row in rows],
-        "published_crossings": published_crossings,
-        "growth": {named["method"]: power for named, power in powers},
+        "crossings": _crossings(pd.DataFrame(records)),
+        "published": pd.concat(published),
+        "published_crossings": _crossings(pd.concat(theirs)),
+        "growth": powers,
     }
 
 
@@ -197,11 +193,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
 def figure(results: Mapping[str, Any]) -> Any:
     """Return seconds and joules against D, for each batch."""
     shown = [
-        (batch, quantity, of(costs(results, quantity), batch=batch))
+        (batch, quantity, own)
         for quantity in _QUANTITIES
-        for batch in sorted({r["batch"] for r in results["records"]})
+        for batch, own in costs(results, quantity).groupby("batch")
     ]
-    shown = [part for part in shown if part[2]]
     figure, axes = panels(len(shown), 2, (4.8, 4.0))
     for place, (batch, quantity, records) in zip(axes, shown, strict=True):
         curves(
@@ -236,24 +231,26 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"energy of the GPU: {results['energy']['gpu']}"
 
 
-def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
+def costs(results: Mapping[str, Any], quantity: str) -> pd.DataFrame:
     """Return our records and the published ones of the nearest batch.
 
     Where nothing of ours was measured, those of the device's model remain.
     """
-    ours = [r for r in of(results["records"], growth=False) if r[quantity]]
-    result = []
-    for named, own in groups(ours, "batch"):
-        published = _published(named["batch"])
-        result += own
-        result += [{**r, **named} for r in of(published, method="P100")]
-    return result
+    ours = frame(results, "not growth")
+    parts = []
+    for batch, own in ours[ours[quantity].notna()].groupby("batch", sort=False):
+        published = _published(batch).query("method == 'P100'")
+        parts += [own, published.assign(batch=batch)]
+    return pd.concat(parts)
 
 
-def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
+def counted(results: Mapping[str, Any], quantity: str) -> pd.DataFrame:
     """Return the costs at our D."""
-    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
-    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
+    sizes, all_costs = (
+        frame(results, "not growth").n_components,
+        costs(results, quantity),
+    )
+    return all_costs[all_costs.n_components.isin(sizes)]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
@@ -306,36 +303,34 @@ def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> 
     return seconds, joules, repeats
 
 
-def _published(batch: int) -> list[Case]:
+def _published(batch: int) -> pd.DataFrame:
     """Return the P100's and the device's records for the batch nearest to ours."""
-    rows = published_rows("projection-cost-p100")
-    nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
-    result = []
-    for row in of(rows, batch=nearest):
-        if row["gpu_seconds"]:
-            size = row["n_components"]
-            place = {"n_components": size, "columns": size, "batch": nearest}
-            cost = {"seconds": row["gpu_seconds"], "joules": row["gpu_joules"]}
-            model = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
-            result.append({"method": "P100", **place, **cost})
-            result.append({"method": "device", **place, **model})
-    return result
+    rows = pd.DataFrame(published_rows("projection-cost-p100"))
+    nearest = min(rows.batch.unique(), key=lambda n: abs(n - batch))
+    own = rows[(rows.batch == nearest) & (rows.gpu_seconds > 0)]
+    own = own.assign(method="P100", columns=own.n_components)
+    own = own.rename(columns={"gpu_seconds": "seconds", "gpu_joules": "joules"})
+    own = own[["method", "n_components", "columns", "batch", "seconds", "joules"]]
+    device = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
+    both = pd.concat([own, own.assign(method="device", **device)])
+    return both.sort_index(kind="stable", ignore_index=True)
 
 
-def _crossings(records: list[Case]) -> list[Case]:
+def _crossings(records: pd.DataFrame) -> list[Case]:
     """Return the D from which the device needs less, by log-log interpolation."""
-    device = {r["n_components"]: r for r in of(records, method="device")}
-    others = [r for r in records if r["method"] != "device"]
     crossings = []
-    for (named, own), quantity in product(groups(others, "method"), _QUANTITIES):
-        ratios = sorted(
-            (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
-            for r in own
-            if r[quantity]
-        )
-        if ratios:
-            result = {"quantity": quantity, "n_components": crossing(ratios)}
-            crossings.append(named | result)
+    for batch, own in records.groupby("batch", sort=False):
+        device = own[own.method == "device"].set_index("n_components")
+        for method, costs in own[own.method != "device"].groupby("method", sort=False):
+            costs = costs.set_index("n_components")
+            for quantity in _QUANTITIES:
+                ratios = (costs[quantity] / device[quantity]).dropna().astype(float)
+                if len(ratios):
+                    named = {"batch": int(batch), "method": method}
+                    size = crossing(list(ratios.sort_index().items()))
+                    crossings.append(
+                        {**named, "quantity": quantity, "n_components": size}
+                    )
     return crossings
 
 

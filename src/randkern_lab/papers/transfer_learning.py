@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -46,7 +47,7 @@ from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..runner import Case, Recorder, grid
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
-from ..tables import at_edges, count, edge_notes, listing, of
+from ..tables import at_edges, count, edge_notes, frame, listing
 from .device_counts import acquired_counts, device_note
 from .extraction import load_features
 from .nested_ridge import (
@@ -328,7 +329,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     yield from listing(
         results,
-        table_1(results),
+        pd.DataFrame(table_1(results)),
         "Table 1: test error in %, published with D = 10,000, then ours",
         "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
         "| Fourier, exact | m = 2, exact",
@@ -338,7 +339,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
     yield from listing(
         results,
-        results["records"],
+        frame(results),
         "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
         "method | D | rows | validation | test | fit (s)",
         "{method} | {n_components:count} | {n_train:count} | {validation_error:.2p} | "
@@ -389,12 +390,9 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         text = ", ".join(f"{key} {value:.4g}" for key, value in named)
         yield f"{r['method']}, D = {count(r['n_components'])}: {text}"
         yield from edge_notes(r["method"], r["at_edge"])
-    errors = [
-        [r["test_error"] for r in of(results["records"], method=m) if r["n_components"]]
-        for m in ("device-2", "optical-2")
-    ]
-    if all(errors):
-        loss = 100 * float(np.mean(errors[0]) - np.mean(errors[1]))
+    errors = frame(results, "n_components.notna()").groupby("method").test_error.mean()
+    if {"device-2", "optical-2"} <= set(errors.index):
+        loss = 100 * (errors["device-2"] - errors["optical-2"])
         yield (
             f"error of the device minus that of the computed features: {loss:+.2f} "
             "points (published: 0.4 to 2.8)"
@@ -418,16 +416,16 @@ def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
             errors[method] = features and row[features]
             errors[f"{method}-exact"] = exact and row[exact]
         yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
-    ours: dict[str, list[float]] = {}
-    for r in results["records"]:
-        is_exact = r["n_components"] is None and r["method"] != "linear"
-        key = f"{r['method']}-exact" if is_exact else r["method"]
-        ours.setdefault(key, []).append(100 * r["test_error"])
-    data = results["dataset"]
-    yield {
-        **{"features": data["name"], "d": data["n_features"], "ours": True},
-        **{key: float(np.mean(values)) for key, values in ours.items()},
-        **{f"{key}-range": (min(v), max(v)) for key, v in ours.items()},
+    records, data = frame(results), results["dataset"]
+    exact = records.n_components.isna() & (records.method != "linear")
+    names = records.method + np.where(exact, "-exact", "")
+    yield {"features": data["name"], "d": data["n_features"], "ours": True} | {
+        key: value
+        for name, own in (100 * records.test_error).groupby(names)
+        for key, value in {
+            name: own.mean(),
+            f"{name}-range": (own.min(), own.max()),
+        }.items()
     }
 
 
