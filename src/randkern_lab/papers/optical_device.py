@@ -179,7 +179,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     return {
         "dataset": images.describe(),
         "hyperparameters": setting.describe(),
-        "losses": list(_losses(pd.DataFrame(records))),
+        "losses": list(_losses(records)),
         "published": [
             {
                 "features": name,

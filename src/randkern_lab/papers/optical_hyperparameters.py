@@ -91,7 +91,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
     rows = rows[: options.rows]
     held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
-    published = pd.concat([_cells(_published(kernel)) for kernel in kernels])
+    published = pd.concat([_cells(list(_published(kernel))) for kernel in kernels])
 
     def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
@@ -138,7 +138,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     records = recorder.measure(cases, measure)
     tried = _cells(records)
     best = {
-        str(kernel): records[own.index[0]] | {"at_edge": _edges(own)}
+        str(kernel): recorder.records[own.index[0]] | {"at_edge": _edges(own)}
         for kernel, own in tried.groupby("kernel", sort=False)
     }
     shown = ["kernel", "hyperparameters", "validation_error", "test_error"]
@@ -296,7 +296,7 @@ def _cells(records: Any) -> pd.DataFrame:
     nearest to 1, and the largest penalty: only α/s² matters, so equal errors are
     common.
     """
-    cells = pd.DataFrame(list(records))
+    cells = pd.DataFrame(records)
     named = pd.json_normalize(cells.hyperparameters).set_index(cells.index)
     named = named.reindex(columns=["lengthscale", "bias", "scale", "alpha"])
     cells = cells.join(named[["scale", "alpha"]])
