@@ -16,7 +16,7 @@ import randkern as rk
 import randkern.onnx
 from _cases import KERNELS, POINTS
 from _skeleton_cases import ACTIVATIONS, BASES, points, shapes
-from randkern.tabular.members import Member
+from randkern.tabular.model import Member
 
 # Relative to the largest value. Models of rows in single precision compute in it, and
 # files in double precision.

@@ -470,11 +470,6 @@ class NumpyAlgebra(ArrayAlgebra):
             matrix.T, lower=True, overwrite_a=True, check_finite=False, driver="evd"
         )
 
-    @short_on_one_thread(_eigen)
-    def singular_values(self, matrix):
-        """Return singular values, descending."""
-        return np.linalg.svd(matrix, compute_uv=False)
-
 
 # Rows per tile, so that a function's temporary arrays stay in the cache.
 _MAPPED_ROWS = 32

@@ -264,27 +264,28 @@ def _gram_product(
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"}, error_model="numpy")
 def _quantize(Z, bits, mask, pitch, start, stop, n_columns, out, out_pitch, scales):
+    # Conversions that keep the width of the entries, as here, vectorise.
+    kind, integer = Z.dtype.type, bits.dtype.type
+    half = kind(0.5)
+    peak = np.empty(1, bits.dtype)
     for r in range(start, stop):
         row = Z[r * pitch : r * pitch + n_columns]
         # Without signs, floats have the order of their bits, and the maximum of
         # integers vectorises.
         magnitudes = bits[r * pitch : r * pitch + n_columns]
-        largest, place = magnitudes[0] & mask, 0
+        largest = integer(0)
         for j in range(n_columns):
-            largest = max(largest, magnitudes[j] & mask)
-        for j in range(n_columns):
-            if magnitudes[j] & mask == largest:
-                place = j
-                break
-        unit = abs(row[place]) / Z.dtype.type(_LARGEST)
+            largest = max(largest, integer(magnitudes[j] & mask))
+        peak[0] = largest
+        unit = peak.view(Z.dtype)[0] / kind(_LARGEST)
         scales[r] = unit
-        inverse, half = Z.dtype.type(0), Z.dtype.type(0.5)
+        inverse = kind(0)
         if unit > 0:
-            inverse = Z.dtype.type(1) / unit
+            inverse = kind(1) / unit
         target = out[r * out_pitch : r * out_pitch + n_columns]
         for j in range(n_columns):
             value = row[j] * inverse
-            target[j] = np.int16(value + (half if value >= 0 else -half))
+            target[j] = np.int16(np.int32(value + (half if value >= 0 else -half)))
 
 
 def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -202,9 +202,6 @@ class TorchAlgebra(ArrayAlgebra):
         values, vectors = torch.linalg.eigh(matrix, UPLO="U")
         return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
 
-    def singular_values(self, matrix):
-        return torch.linalg.svdvals(matrix)
-
     def smallest_eigenvalue(self, factor):
         """Estimate the smallest eigenvalue of LLᵀ by inverse iteration."""
         where = {"dtype": factor.dtype, "device": factor.device}
