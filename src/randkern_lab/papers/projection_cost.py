@@ -305,7 +305,7 @@ def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> 
 
 def _published(batch: int) -> pd.DataFrame:
     """Return the P100's and the device's records for the batch nearest to ours."""
-    rows = pd.DataFrame(published_rows("projection-cost-p100"))
+    rows = published_rows("projection-cost-p100")
     nearest = min(rows.batch.unique(), key=lambda n: abs(n - batch))
     own = rows[(rows.batch == nearest) & (rows.gpu_seconds > 0)]
     own = own.assign(method="P100", columns=own.n_components)
