@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
-from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
-from sklearn.model_selection import train_test_split
+from sklearn.metrics import log_loss, roc_auc_score
 
 import randkern
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
 from randkern.study import measure
 from randkern.study.compare import compare
-from randkern.study.fits import fit_winner, winner
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
     parse_kernel,
@@ -183,7 +181,6 @@ def test_the_first_fit_is_measured_whatever_the_time_limit():
     measured = [(r["kernel"], r["n_components"]) for r in results["records"]]
     assert measured == [("gaussian", 8)], results["skipped"]
     assert len(results["skipped"]) == 5
-    assert winner(results)["n_components"] == 8
 
 
 def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
@@ -393,30 +390,6 @@ def test_baselines_are_a_constant_and_a_linear_model():
     found = compare(wave(60), "linear", [2], n_seeds=1)["baselines"]
     assert found["mean"]["test_error"] == pytest.approx(1.0, abs=0.2)
     assert 0.1 < found["linear model"]["test_error"] < 1.0
-
-
-def test_the_winner_predicts_rows_as_they_come():
-    pandas = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    table = pandas.DataFrame(
-        {"size": rng.normal(size=120), "kind": rng.choice(["a", "b"], 120)}
-    )
-    y = np.where(table["kind"] == "a", table["size"], -table["size"])
-    table.loc[::10, "size"] = np.nan
-    dataset = Dataset(name="t", X_train=table, y_train=y, task="regression")
-    results = compare(
-        dataset, "gaussian,linear", [2, 60], features=("random", "nystrom"), n_seeds=1
-    )
-    least = min(results["records"], key=lambda record: record["test_error"])
-    best = winner(results)
-    label = best["kernel"] + (", landmarks" if best["features"] == "nystrom" else "")
-    assert (label, best["n_components"]) == (least["kernel"], least["n_components"])
-    model, data = fit_winner(dataset, results), prepare(dataset)
-    test = train_test_split(np.arange(120), test_size=0.25, random_state=0)[1]
-    predicted = model.predict(table.iloc[test])
-    error = root_mean_squared_error(y[test], predicted) / y[test].std()
-    assert error == pytest.approx(least["test_error"])
-    assert len(data.y_test) == len(test)
 
 
 def test_a_class_with_one_row():

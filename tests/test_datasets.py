@@ -322,14 +322,6 @@ def test_classes_of_whole_numbers_stay_whole_where_targets_are_missing(tmp_path)
     assert data.target_names == ("01", "1", "2")
 
 
-def test_names_with_spaces_around_them_warn(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("a, b ,y\n1,2,u\n2,3,v\n")
-    with pytest.warns(UserWarning, match="spaces around them: ' b '; --strip"):
-        load_dataset(path, target="y")
-    load_dataset(path, target="y", form=TableFormat(strip=True))  # without a warning
-
-
 def test_files_that_are_no_tables_are_named_with_what_to_do(tmp_path):
     path = tmp_path / "c.ods"
     path.write_bytes(b"PK")

@@ -153,16 +153,14 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
         return frame
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
-        stripped = {str(name).strip() for name in frame.columns}
-        padded = stripped.issuperset(name.strip() for name in missing)
         lower = {str(name).lower() for name in frame.columns}
         alike = lower.issuperset(name.lower() for name in missing)
         raise ValueError(
             f"{data} lacks {len(missing)} of the {len(names)} columns that the model "
             f"was fitted to: {', '.join(map(repr, missing[:10]))}; it has "
             f"{', '.join(repr(str(name)) for name in frame.columns[:20])}"
-            + alike * "; the names differ only in upper and lower case"
-            + padded * "; remove the spaces around names, or fit with --strip"
+            + alike
+            * "; the names differ only in upper and lower case"
         )
     return frame[list(names)]
 

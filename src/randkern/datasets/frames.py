@@ -81,7 +81,6 @@ def dataset_from_frame(
         )
     typed = with_known_types(frame)
     column = typed[target]
-    _warn_of_spaces(columns)
     y, known, unit = _target_values(column, source, form, task)
     inferred = cast(Task, task or ("regression" if unit else infer_task(y)))
     y = _checked_for_task(y, inferred, column, source, form, is_stated=task is not None)
@@ -267,15 +266,6 @@ def infer_task(y: np.ndarray) -> Task:
             return "regression"
     max_classes = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > max_classes else "classification"
-
-
-def _warn_of_spaces(columns: list[str]) -> None:
-    if padded := [repr(name) for name in columns if name != name.strip()]:
-        warn(
-            f"names of columns with spaces around them: {', '.join(padded)}; --strip "
-            "(in Python TableFormat(strip=True)) removes the spaces",
-            UserWarning,
-        )
 
 
 def _warn_of_totals(frame: "pd.DataFrame", X: "pd.DataFrame", source: str) -> None:
