@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
-from ..contenders import nonempty_records
+from ..contenders import check_any
 from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
@@ -102,7 +102,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     bounds = roofline(options.n, options.d, options.n_components)
     work = Work(options, limit, bounds, recorder.say)
     recorder.measure(grid(family=options.families), work.measure)
-    nonempty_records(recorder)
+    check_any(recorder)
     return {"arguments": {"memory_limit": limit}, "roofline": bounds}
 
 
