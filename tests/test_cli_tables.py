@@ -25,8 +25,10 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.cli import console, tables
-from randkern.reporting import baselines, evaluate, summarise
+from randkern.reporting.baseline_models import baselines
 from randkern.reporting.deadline import Deadline
+from randkern.reporting.scores import evaluate
+from randkern.reporting.summary import summarise
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")
@@ -251,7 +253,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
         model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr("randkern.reporting.panels", lambda *_: [])
+    monkeypatch.setattr("randkern.reporting.page.panels", lambda *_: [])
     table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
     where = ("--target", "price", "--out", tmp_path / "out")
     result = run("fit", tmp_path / "sales.csv", *where)
@@ -389,19 +391,6 @@ def test_few_rows_and_rare_classes(tmp_path):
     assert "undefined" in result.output
 
 
-@pytest.mark.parametrize("arguments", [
-    ("nowhere.csv", "--target", "price"),
-    ("nowhere.txt", "--target", "price"),
-    ("sales.csv", "--target", "prices"),
-    ("sales.csv", "--target", "price", "--time-limit", "0"),
-])  # fmt: skip
-def test_what_cannot_be_fitted_is_reported_in_a_line(fitted, arguments, monkeypatch):
-    monkeypatch.chdir(fitted[0])
-    result = run("fit", *arguments)
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
-
-
 def test_summary_warns_of_columns_that_look_wrong():
     n = 40
     y = np.arange(n, dtype=float)
@@ -456,24 +445,6 @@ def test_a_class_that_was_not_fitted_has_the_least_probability():
     floor = -np.log(np.finfo(float).eps)
     assert got["log_loss"] == pytest.approx((np.log(2) + floor) / 2)
     assert np.isnan(got["auc"])
-
-
-@pytest.mark.nightly
-def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
-    """Missing categories, names that would be formulas, and classes one by one."""
-    frame = table(160).drop(columns="price").sort_values("sold")
-    frame["cost in $, or $ a day"] = frame.pop("weight")
-    frame.loc[frame.index[::7], "colour"] = None
-    frame.loc[frame.index[::5], "count"] = np.nan
-    frame.to_csv(tmp_path / "train.csv", index=False)
-    frame.sample(40, random_state=0).to_csv(tmp_path / "test.csv", index=False)
-    arguments = ("--test", tmp_path / "test.csv", "--no-refit", "--out", tmp_path)
-    result = run("fit", tmp_path / "train.csv", "--target", "sold", *QUICK, *arguments)
-    assert result.exit_code == 0, result.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "cost in $, or $ a day" in page
-    # Of the first rows alone, which are of one class, there would be no curve.
-    assert "What more rows would bring" in page
 
 
 def test_with_test_rows_the_saved_model_is_the_one_that_was_scored(tmp_path):

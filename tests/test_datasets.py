@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from sklearn import datasets as sklearn_datasets
 
 from randkern import TabularEncoder
 from randkern.datasets import (
@@ -60,13 +59,6 @@ def test_bundled(name):
         assert data.task == "classification" and len(data.target_names) == n_classes
         assert data.y_train.dtype == np.int64
         assert set(data.y_train) == set(range(n_classes))
-
-
-def test_digits_are_images():
-    data = load_dataset("digits")
-    assert data.X_train.dtype == np.float32 and data.image_shape == (8, 8, 1)
-    expected = sklearn_datasets.load_digits().data / 16
-    np.testing.assert_array_equal(data.X_train, expected)  # Sixteenths are exact.
 
 
 def test_unknown_name():
