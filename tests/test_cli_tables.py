@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import console, predict, tables
+from randkern.cli import console, tables
 from randkern.reporting import baselines, evaluate, summarise
 from randkern.reporting.deadline import Deadline
 
@@ -267,30 +267,13 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
 
 
 def test_a_second_fit_needs_time(monkeypatch, tmp_path):
-    """The least that a fit to many rows does takes seconds, whatever the limit."""
-    fits = []
-
-    def stop(model, X, y, **dependence):
-        fits.append(model.time_limit)
-        raise KeyboardInterrupt
-
-    rng = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        rng.normal(size=(40_000, 8)).astype("f4"), columns=[*"abcdefgh"]
-    )
-    rows.to_parquet(tmp_path / "rows.parquet")
-    monkeypatch.setattr(rk.TabularRegressor, "fit", stop)
-    for limit, least in ((10, 3.5), (60, 25)):
-        where = ("--target", "h", "--time-limit", limit, "--out", tmp_path)
-        run("fit", tmp_path / "rows.parquet", *where)
-        assert fits.pop() > least
-    # In 10 seconds, all that is left is for one fit; in 60, two fits share it.
-    X = rows.drop(columns="h")
-    shares = [
-        Deadline(limit).seconds_of_fits(X, 0, 10_000, is_refitted=True)
-        for limit in (10, 60)
-    ]
-    assert shares[0][1] == 0 < shares[1][1]
+    table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
+    monkeypatch.setattr(Deadline, "seconds_of_fits", lambda *_, **__: (0.5, 0.0))
+    where = ("--target", "price", "--out", tmp_path / "out", "--time-limit", 2)
+    result = run("fit", tmp_path / "sales.csv", *where)
+    assert result.exit_code == 0, result.output
+    assert "--time-limit 2 leaves no time for a second fit" in result.output
+    assert "model.skops is fitted to the 96 rows that train it" in result.output
 
 
 @pytest.mark.parametrize(
@@ -314,15 +297,14 @@ def test_a_second_fit_needs_time(monkeypatch, tmp_path):
     ],
 )
 def test_odd_cells_are_named_by_their_line(
-    command, column, value, options, message, fitted, tmp_path, monkeypatch
+    command, column, value, options, message, fitted, tmp_path
 ):
-    """Also after an empty line, and in another block of rows to predict."""
+    """Also after an empty line."""
     frame = table(60).drop(columns="sold").astype({column: object})
     frame.loc[6, column] = value
     lines = frame.to_csv(index=False).splitlines()
     odd = tmp_path / "odd.csv"
     odd.write_text("\n".join([*lines[:3], "", *lines[3:]]))
-    monkeypatch.setattr(predict, "_BLOCK", 5)
     given = [command, odd, "--target", "price", *options, "--out", tmp_path / "out"]
     if command == "test":
         given = ["fit", fitted[0] / "sales.csv", "--test", *given[1:]]

@@ -19,7 +19,7 @@ from randkern.exceptions import DeadlineWarning
 from . import options
 from .console import output, phase, started, titled_table
 from .options import Task, TimeLimit
-from .tables import TrialCounter, described, load
+from .tables import described, load
 
 if TYPE_CHECKING:
     from ..reporting.deadline import Deadline
@@ -390,9 +390,7 @@ def _fit(
     model.set_params(time_limit=seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        with phase(deadline, doing) as detail:
-            if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
-                model.set_callbacks(TrialCounter(detail))
+        with phase(deadline, doing):
             model.fit(X, y, groups=splitting.groups, time=splitting.time)
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
