@@ -36,12 +36,13 @@ MODELS = {
     "pipeline": lambda: make_pipeline(
         StandardScaler(), rk.KernelRidgeClassifierCV(n_components=10)
     ).fit(X, LABELS),
-    "skeleton": lambda: rk.RandomFeatures(
-        rk.Compositional(rk.skeletons.fully_connected(3)), 10, random_state=0
-    ).fit(X),
-    "optical": lambda: rk.optics.OpticalFeatures(
-        rk.optics.SimulatedOPU(n_components=10, random_state=0)
-    ).fit(X > 0),
+    "nystrom": lambda: rk.KernelRidgeRegressor(
+        n_components=10, features="nystrom", random_state=0
+    ).fit(X, Y),
+    "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
+    "process": lambda: rk.GaussianProcessRegressor(
+        n_components=None, optimizer=None
+    ).fit(X, Y[:, 0]),
 }
 
 
@@ -51,67 +52,21 @@ def path(tmp_path):
 
 
 def output(model):
-    if not hasattr(model, "fit"):
-        return model(X)
-    if not hasattr(model, "predict"):
-        return model.transform(X > 0 if hasattr(model, "device") else X)
-    return model.predict(X)
+    return model.predict(X) if hasattr(model, "predict") else model(X)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_damaged_model_is_read_as_it_was_or_refused(kind, path):
+def test_a_model_that_is_not_as_it_was_saved_is_refused(kind, path):
+    """Damaged bytes, and members of others: all but changes of nothing are refused."""
     model = MODELS[kind]()
     rk.save(model, path)
     content, expected = path.read_bytes(), output(model)
     rng = np.random.default_rng(len(kind))
     refused = 0
-    for turn in range(60):
-        damage = repacked if turn % 2 else RAW[turn // 2 % len(RAW)]
-        path.write_bytes(damage(content, rng))
-        try:
-            again = rk.load(path)
-        except ModelFileError:
-            refused += 1
-        else:
-            np.testing.assert_array_equal(output(again), expected)
-    assert refused > 30
-
-
-FITTED = MODELS | {
-    "exact": lambda: rk.KernelRidgeRegressor(n_components=None).fit(X, Y),
-    "nystrom": lambda: rk.KernelRidgeRegressor(
-        n_components=10, features="nystrom", random_state=0
-    ).fit(X, Y),
-    "local": lambda: rk.LocalRegressor(cell_rows=20).fit(X, Y),
-    "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
-    "svr": lambda: rk.KernelSVR(n_components=10, random_state=0).fit(X, Y[:, 0]),
-    "logistic": lambda: rk.KernelLogistic(n_components=10).fit(X, LABELS),
-    "process": lambda: rk.GaussianProcessRegressor(
-        n_components=None, optimizer=None
-    ).fit(X, Y[:, 0]),
-    "landmarks": lambda: rk.NystromFeatures(n_components=10, random_state=0).fit(X),
-    "metric": lambda: rk.MetricLearner(random_state=0).fit(X, Y[:, 0]),
-    "table": lambda: rk.TabularRegressor(random_state=0).fit(X, Y[:, 0]),
-}
-WITHOUT_ARRAYS = ("kernel", "skeleton", "optical")
-
-
-def crafted_models(kind, path, turns):
-    """Load files whose members are those of a model, except for one.
-
-    It is another array, or the member of another name, cut, or with another header or
-    value. Returns how many files were refused, and how many read as they were: those
-    in which the change left every byte in place.
-    """
-    model = FITTED[kind]()
-    rk.save(model, path)
-    content, expected = path.read_bytes(), output(model)
-    rng = np.random.default_rng(len(kind))
-    refused = unchanged = 0
-    for turn in range(turns):
-        change = repacked if kind in WITHOUT_ARRAYS or turn % 2 else with_other_array
+    for turn in range(24):
+        changes = [repacked, RAW[turn % len(RAW)], with_other_array]
+        change = changes[turn % (2 if kind == "kernel" else 3)]
         path.write_bytes(change(content, rng))
         try:
             again = rk.load(path)
@@ -119,15 +74,7 @@ def crafted_models(kind, path, turns):
             refused += 1
         else:
             np.testing.assert_array_equal(output(again), expected)
-            unchanged += 1
-    return refused, unchanged
-
-
-@pytest.mark.parametrize("kind", ["ridge", "exact", "nystrom", "svc", "process"])
-@pytest.mark.filterwarnings("ignore")
-def test_a_model_of_parts_of_others_is_refused(kind, path):
-    refused, unchanged = crafted_models(kind, path, 24)
-    assert refused >= 20 and refused + unchanged == 24
+    assert refused >= 16
 
 
 # Archives that would take more memory than their size suggests.

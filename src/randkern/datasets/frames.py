@@ -395,7 +395,6 @@ def _target_of_texts(
             task or infer_task(values.dropna().to_numpy())
         ) == "classification"
         if may_be_labels and texts.str.strip().str.match(r"[+-]?0\d").any():
-            _warn_of_zeros(name, texts)
             return Reading(texts.str.strip(), "category")
         if values.dtype.kind == "f" and values.notna().all():
             values = values.astype(np.int64)
@@ -422,19 +421,6 @@ def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
             f"the target {target!r} mixes units: {names[0]}, and in {len(rows):,} of "
             f"{len(texts):,} rows {names[-1]} ({cell(texts, rows)}); convert them to "
             f"one unit, or say --numeric {shlex.quote(target)} to leave such rows out"
-        )
-
-
-def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
-    """Warn of labels that differ only in leading zeros, such as 1 and 01."""
-    texts = labels.dropna().drop_duplicates()
-    numbers = texts.astype(float)
-    if (alike := numbers.duplicated(keep=False)).any():
-        first = texts[numbers == numbers[alike].iloc[0]]
-        warn(
-            f"the target {target!r} holds {' and '.join(map(repr, first))}, which are "
-            "different classes: write them alike if they are one",
-            UserWarning,
         )
 
 

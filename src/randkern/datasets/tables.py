@@ -291,21 +291,8 @@ def _check_rows(
         advice = "give every column its own name in the first row"
         _check_unique(path, filter(None, header), advice)
     unnamed = [str(i + 1) for i, name in enumerate(header) if named and not name]
-    # A title fills the first cell alone; the names below it are followed by numbers.
-    is_title = named and len(header) > 2 and bool(header[0]) and not any(header[1:])
-    names: list[str] = []
-    names_line = n_rows = 0
+    n_rows = 0
     for n_rows, (line, row) in enumerate(rows, start=1):
-        if names and any(field[:1].isdigit() for field in row):
-            raise DataFileError(
-                f"{path}: the first row names 1 of {len(header)} columns, and the "
-                f"names seem to be in line {names_line} ({', '.join(names)}); say "
-                f"--skiprows {names_line - 1} (in Python TableFormat(skiprows=...))"
-            )
-        may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
-        is_text = all(field and not field[0].isdigit() for field in row)
-        names = row if may_be_names and is_text else []
-        names_line = line
         if len(row) != len(header):
             titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(

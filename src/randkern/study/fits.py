@@ -15,17 +15,9 @@ from randkern.exceptions import FeatureErrorWarning, MemoryLimitError
 from randkern.reporting.scores import evaluate, number_scores, rmse_error
 from randkern.study.kernel_choices import capped
 from randkern.study.measure import Measurement
+from randkern.study.metrics import metric_of
 from randkern.study.preparation import prepare
 from randkern.study.records import describe_machine, installed_versions
-
-_METRICS = {
-    "classification": ("misclassified share", "1 - accuracy on the test rows"),
-    "regression": (
-        "RMSE / std",
-        "root mean squared error over the standard deviation of the test targets: "
-        "sqrt(1 - R^2)",
-    ),
-}
 
 Progress = Callable[[int, int, str], None]
 
@@ -190,12 +182,10 @@ class Fits:
     def results(self, arguments: Mapping[str, Any], **values: Any) -> dict[str, Any]:
         """Return all that is known of a study, JSON-compatible."""
         data = self.data
-        metric, formula = _METRICS[self.data.task]
         described: dict[str, Any] = {
             "name": self.dataset.name,
             "task": data.task,
-            "metric": metric,
-            "metric_formula": formula,
+            "metric": metric_of(None, data.task).title,
             "n_train": len(data.X_train),
             "n_test": len(data.X_test),
             "n_features": int(data.X_train.shape[1]),
