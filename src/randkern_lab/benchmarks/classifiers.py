@@ -255,11 +255,11 @@ METHODS: Mapping[str, Contender] = {
     )
 }
 _EXACT = ("exact", "svm-exact", "svc")
-_COMMON = ("pcg", "cholesky", "exact")
+_COMMON = ("structured", "cholesky", "exact")
 #: The methods of a run that names none.
 DEFAULTS = {
     "gaussian": (
-        *("RBFSampler", "structured", *_COMMON, "dense", "landmarks", "Nystroem"),
+        *("RBFSampler", *_COMMON, "dense", "landmarks", "Nystroem"),
         *("features", "svc", "logistic", "trees"),
     ),
     "optical": ("two products", *_COMMON),

@@ -172,13 +172,10 @@ class Work:
         """Raise SkippedCase if a contender cannot run within the memory limit."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
         contender.check(n, size)
-        itemsize = np.dtype(contender.dtype).itemsize
-        matrix = contender.matrix_bytes(d, size)
-        arrays = (n * d + n * size) * itemsize + n * size * contender.working_bytes()
-        if matrix + arrays > self.limit:
+        needed = contender.most_bytes(n, d, size)
+        if needed > self.limit:
             raise SkippedCase(
-                f"its matrix takes {format_bytes(matrix)}, input and output "
-                f"{format_bytes(arrays)}: more than the limit of "
+                f"it may take {format_bytes(needed)}, more than the limit of "
                 f"{format_bytes(self.limit)}"
             )
 
