@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.study.splitting import Splitting
-from randkern.tabular import estimators, many_rows
+from randkern.tabular import estimators
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.folds import Folds, correlation_within, divided
+from randkern.tabular.folds import Folds
 from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -89,39 +89,6 @@ def test_residuals_of_the_last_fit_leave_out_folds(folds):
     np.testing.assert_allclose(
         fit.residuals, expected[order[fit.evaluated]], rtol=1e-6, atol=1e-8
     )
-
-
-def test_folds_are_whole_groups_and_periods():
-    groups = np.array(["b", "a", "c"])[np.arange(300) % 3]
-    codes = Folds.of(groups, None, np.ones(300)).codes
-    assert {len(set(codes[groups == group])) for group in "abc"} == {1}
-    assert len(set(codes)) == 3
-    time = np.arange("2020-01-01", "2020-02-01", dtype="M8[D]")[
-        RNG.integers(31, size=N)
-    ]
-    folds = Folds.of(None, time, np.ones(N))
-    for known, out in folds.splits():
-        assert time[known].max() < time[out].min()
-    assert len(folds.predicted) == (time > time[folds.codes == 0].max()).sum()
-    as_texts = Folds.of(None, time.astype(str), np.ones(N))
-    assert (as_texts.codes == folds.codes).all()
-
-
-def test_correlation_within_groups_is_that_of_the_analysis_of_variance():
-    values, codes = np.array([[0.0], [2.0], [4.0], [6.0]]), np.array([0, 0, 1, 1])
-    # Mean squares within groups 2, and between them 16.
-    assert correlation_within(values, codes) == pytest.approx((16 - 2) / (16 + 2))
-
-
-@by_kind
-def test_divided_rows_share_no_fold(folds):
-    rows = RNG.permutation(N)[:50]
-    first, last = divided(rows, folds, 15)
-    assert sorted([*first, *last]) == sorted(rows)
-    assert set(folds.codes[first]).isdisjoint(folds.codes[last])
-    assert 5 <= len(last) <= 25
-    if folds.is_forward:
-        assert folds.codes[first].max() < folds.codes[last].min()
 
 
 REFUSED = {
@@ -266,16 +233,19 @@ def test_intervals_of_later_rows_count_independent_periods(walks):
 @pytest.mark.parametrize("kind", ["groups", "time"])
 def test_many_rows_are_held_out_in_whole_folds(kind, planned, monkeypatch):
     """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
-    planned(in_cells=True, cell_rows=100, n_landmarks=40)
+    planned(in_cells=True, cell_rows=100)
     monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     table, y, group = draw(20, np.random.default_rng(7))
     seen = []
 
-    def spied(trials, known, apart, *rest):
-        seen.append((known.X.index, apart.X.index))
-        return many_rows.fit_many(trials, known, apart, *rest)
+    plain = estimators._split
 
-    monkeypatch.setattr(estimators, "fit_many", spied)
+    def spied(*rows_and_plan):
+        split = plain(*rows_and_plan)
+        seen.append((split.rows.X.index, split.apart.X.index))
+        return split
+
+    monkeypatch.setattr(estimators, "_split", spied)
     model = rk.TabularRegressor(time_limit=2, random_state=0)
     values = group if kind == "groups" else np.arange(len(y)) // 4
     model.fit(table, y, **{kind: values})
@@ -285,9 +255,7 @@ def test_many_rows_are_held_out_in_whole_folds(kind, planned, monkeypatch):
     if kind == "time":
         assert values[known].max() < values[apart].min()
         assert model.fit_report_["rows_used"] == len(y)
-        assert model.model_.held_out is None
-    said = "The encoder is fitted to" if kind == "time" else "X and y are"
-    assert f"\n# {said} the " in model.model_.explain()
+        assert model.fit_report_["rows_held_out"] == 0
     assert (np.diff(model.predict_interval(table)) > 0).all()
 
 

@@ -17,7 +17,7 @@ import typer
 
 from _docs import script
 from randkern_lab.cli import command_of
-from randkern_lab.records import Record, read_records
+from randkern_lab.records import read_records
 from randkern_lab.runner import figures_of, names_of, notes_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,23 +107,6 @@ def test_commands_are_understood(record):
     context = command.make_context(name, [*words, "--out", "x"])
     assert ("data_dir" in context.params) >= record.data
     assert ("folder" in context.params) >= bool(record.tables)
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        ({"data": True}, ["--data-dir", "d"]),
-        ({"tables": "t"}, ["--folder", "d/t"]),
-        ({}, []),
-    ],
-)
-def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path):
-    record = Record("some", tmp_path, "bench tables --folds 2", **entry)
-    words = ["bench", "tables", "--folds", "2", *expected, "--out", str(tmp_path)]
-    assert record.arguments(Path("d")) == words
-    if entry:
-        with pytest.raises(ValueError, match="RANDKERN_DATA"):
-            record.arguments(None)
 
 
 @pytest.mark.nightly

@@ -115,28 +115,9 @@ def test_no_measured_number_is_typed():
         assert typed(text_of(page), EXCEPTIONS.get(page.name, ())) == [], page.name
 
 
-def test_exceptions_are_needed():
-    texts = {page.name: text_of(page) for page in PAGES}
-    unused = [
-        (name, phrase)
-        for name, phrases in EXCEPTIONS.items()
-        for phrase in phrases
-        if phrase not in texts[name] or not typed(phrase)
-    ]
-    assert unused == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("took 68 s", "a sixth times", "1.8 points", "2,313 MB", "22 times", "5 %"),
-        *("2 GB", "3x faster", "2.5× faster", "8 times", "15 %", "1.5 h", "90 min"),
-        *("4 GiB", "30 W", "12 percent"),
-    ],
-)
-def test_typed_numbers_are_found(text):
-    assert typed(f"It was {text}.")
-    assert not typed(unmarked(f"It was <!-- a: b as s -->{text}<!-- end -->."))
+def test_typed_numbers_are_found():
+    assert typed("It was 2.5× faster.") and typed("It took a sixth times 68 s.")
+    assert not typed(unmarked("It was <!-- a -->5 %<!-- end -->."))
 
 
 @pytest.fixture

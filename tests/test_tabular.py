@@ -3,6 +3,7 @@
 import datetime
 import pickle
 import time
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -15,30 +16,22 @@ import sklearn
 from numba.core import event
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
-from sklearn.exceptions import NotFittedError
-from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import randkern as rk
 from randkern._random import root_stream
 from randkern.backend.compiled_loops import working_seconds
-from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
+from randkern.tabular import leave_one_out as objectives
 from randkern.tabular import (
-    encoder,
-    estimators,
-    exact_ridge,
-    many_rows,
     model,
     search,
 )
-from randkern.tabular import leave_one_out as objectives
 from randkern.tabular import rows as rows_module
 from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.leave_one_out import Evidence, leave_one_out
-from randkern.tabular.members import MEMORY_LIMIT, Member
+from randkern.tabular.model import Member
 from randkern.tabular.presets import Deadline
 from randkern.tabular.search import KernelSearch
 
@@ -103,6 +96,7 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch, planned):
 
 def rows_and_targets(n=40, k=1):
     X = RNG.normal(size=(n, 3))
+    X[:, 2] = X[:, 2] > 0.3
     Y = np.stack([np.sin(X[:, 0] + j) + 0.1 * RNG.normal(size=n) for j in range(k)], 1)
     return X, Y
 
@@ -121,10 +115,11 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
     if kind == "labels":
         Y = 2.0 * (Y > 0.2) - 1 if k == 1 else 2.0 * np.eye(3)[Y.argmax(axis=1)] - 1
     blocks = {"standard": np.array([0, 1, 1])}
+    loss = objectives.log_loss if kind == "labels" else objectives.log_squares
+    table = rows_module.Table(None, Y, RNG.uniform(0.5, 2, len(X)))
+    order = RNG.permutation(len(X))
     machine = KernelSearch(
-        *({"standard": X}, blocks, Y, RNG.uniform(0.5, 2, len(X)), Deadline(np.inf)),
-        *(rk._random.root_stream(0), lambda trial: False),
-        loss=objectives.log_loss if kind == "labels" else objectives.log_squares,
+        {"standard": X}, blocks, table, order, loss, Deadline(np.inf), "the search"
     )
     assert machine.criterion is Evidence
     if kind != "evidence":
@@ -140,19 +135,6 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
     np.testing.assert_allclose(slope, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_slopes_of_l1_distances_are_those_of_the_kernel():
-    """Also in columns of two values, of one, and in more rows than a block has."""
-    X = RNG.normal(size=(150, 6))
-    X[:, 2:4] = 0.7 * (X[:, 2:4] > 0.3)
-    X[:, 5] = 1.0
-    M = RNG.normal(size=(150, 150))
-    hyper = Hyperparameters(rk.Laplacian(np.arange(1.0, 7)) + 0.1 * rk.Linear())
-    found, expected = np.zeros(hyper.size), np.zeros(hyper.size)
-    objectives.add_symmetric_gradient(hyper, X, M + M.T, found)
-    add_gram_gradient(hyper, X, X, M + M.T, expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
-
-
 def test_residuals_are_those_of_fits_without_a_row():
     X, Y = rows_and_targets(25, 2)
     weight = RNG.uniform(0.5, 2, len(X))
@@ -164,14 +146,6 @@ def test_residuals_are_those_of_fits_without_a_row():
         np.testing.assert_allclose(
             residuals[i], Y[i] - fit.predict(X[[i]])[0], rtol=1e-6
         )
-
-
-def test_singular_matrices_are_solved(monkeypatch):
-    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 15)
-    X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
-    table = rows_module.Table(X, X[:, :1], np.ones(60))
-    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, table, np.arange(60))
-    assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
 
 
 def test_blend_is_the_best_mean_where_one_helps():
@@ -308,14 +282,6 @@ def test_weights_that_are_whole_numbers_repeat_rows_for_the_encoder(numbers):
         assert np.array_equal(weighted.transform(TABLE), plain)
 
 
-def test_scales_of_many_rows_are_learned_from_some(monkeypatch):
-    monkeypatch.setattr(encoder, "_MAX_FITTED", 50)
-    fitted = rk.TabularEncoder("quantile").fit(TABLE)
-    assert fitted._scaler.n_quantiles_ == 50
-    assert fitted.transform(TABLE).shape == (N, 9)
-    np.testing.assert_allclose(fitted.transform(TABLE).std(axis=0), 1, atol=0.7)
-
-
 def test_every_one_of_a_hundred_categories_has_a_column():
     levels = np.char.add("v", np.tile(np.arange(100), 8).astype(str))
     rows = rk.TabularEncoder().fit_transform(pd.DataFrame({"level": levels}))
@@ -341,81 +307,48 @@ def test_rows_without_any_varying_column():
 # -- what is chosen ------------------------------------------------------------------
 
 
-def run(code, X, y):
-    names = {"X": X, "y": y}
-    exec(code, names)
-    return names["model"]
-
-
 @pytest.mark.slow
-def test_explained_code_makes_the_same_model(fitted):
-    again = run(fitted.model_.explain(), TABLE, TARGET)
+def test_an_estimator_of_public_classes_fits_the_same_model(fitted):
+    again = fitted.model_.to_estimator().fit(TABLE, TARGET)
     np.testing.assert_allclose(again.predict(TABLE), fitted.predict(TABLE), rtol=1e-6)
 
 
-def test_explained_code_of_a_blend(fitted):
-    members = list(fitted.model_.members)
-    kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
-    X = members[0].encoder.transform(TABLE)
-    table = rows_module.Table(X, TARGET[:, None], np.ones(N))
-    other = fit_ridge(kernel, 0.1, table, np.arange(N))
-    parts = [
-        Member(share, members[0].encoder, fit)
-        for share, fit in ((0.75, members[0].fit), (0.25, other))
-    ]
-    mixed = model.TabularModel(parts)
-    again = run(mixed.explain(), TABLE, TARGET)
-    expected = mixed.predict(TABLE)[:, 0]
-    np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("targets", [[TARGET], [TARGET, TARGET**2]], ids=len)
-@pytest.mark.parametrize("n_members", [1, 2])
-def test_explained_code_of_fits_in_single_precision(targets, n_members):
-    """It predicts in double precision, as the model does."""
-    y = np.stack(targets, axis=1) if len(targets) > 1 else TARGET
-    encoder = rk.TabularEncoder(dtype="float32").fit(TABLE)
-    options = {"n_components": 120, "features": "nystrom", "random_state": 0}
+def test_an_estimator_of_a_blend(targets):
+    Y = np.stack(targets, axis=1)
+    encoder = rk.TabularEncoder().fit(TABLE)
+    table = rows_module.Table(encoder.transform(TABLE), Y, np.ones(N))
     members = []
-    for scale in np.arange(1.0, n_members + 1):
-        ridge = rk.KernelRidgeRegressor(rk.Gaussian(5 * scale), 1e-6, **options)
-        fit = ridge.set_params(fit_intercept=True, memory_limit=MEMORY_LIMIT)
-        fit.fit(encoder.transform(TABLE), y)
-        members.append(Member(1 / n_members, encoder, fit))
+    for share, kernel in (
+        (0.75, rk.Gaussian(3.0)),
+        (0.25, 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))),
+    ):
+        fit = fit_ridge(kernel, 0.1, table, np.arange(N))
+        members.append(Member(share, encoder, fit))
     mixed = model.TabularModel(members)
-    again = run(mixed.explain(), TABLE, y)
-    found, expected = again.predict(TABLE), mixed.predict(TABLE)
-    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
+    y = Y[:, 0] if len(targets) == 1 else Y
+    again = mixed.to_estimator().fit(TABLE, y).predict(TABLE)
+    expected = mixed.predict(TABLE)
+    found = again.reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
-def test_explained_code_of_a_classifier(fitted_classifier):
-    again = run(fitted_classifier.model_.explain(), TABLE, LABELS)
+def test_an_estimator_of_a_classifier(fitted_classifier):
+    again = fitted_classifier.model_.to_estimator().fit(TABLE, LABELS)
     expected = fitted_classifier.predict(TABLE)
     assert np.array_equal(again.predict(TABLE), expected)
-    names = {"X": TABLE, "y": LABELS}
-    exec(fitted_classifier.model_.explain(), names)
-    expected = fitted_classifier.predict_proba(TABLE)
-    np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
 @pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")
-def test_many_rows(monkeypatch, planned):
-    """Exact in cells, and with landmarks beside them."""
-    planned(in_cells=True, cell_rows=50, n_landmarks=300)
-    monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
+def test_many_rows(planned):
+    planned(in_cells=True, cell_rows=50)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    assert len(fit._intervals.sizes) == N
-    fits = [member.fit for member in fit.model_.members]
-    cells = next(each for each in fits if isinstance(each, rk.LocalRegressor))
-    assert len(cells.estimators_) >= 3
-    (whole,) = (each for each in fits if each is not cells)
-    assert len(whole.alphas) > 1  # chosen by leave-one-out
-    assert np.isin(whole.alpha_, whole.alphas)
     assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N
-    assert fit.fit_report_["rows_held_out"] == 0 and fit.model_.held_out is None
-    again = run(fit.model_.explain(), TABLE, TARGET)
+    assert fit.fit_report_["rows_held_out"] == 0
+    (member,) = fit.model_.members
+    assert len(member.fit.estimators_) >= 3
+    again = fit.model_.to_estimator().fit(TABLE, TARGET)
     expected = fit.predict(TABLE)
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-3, atol=1e-3)
     low, high = fit.predict_interval(TABLE, 0.8).T
@@ -438,14 +371,6 @@ def test_learns(fitted, fitted_classifier):
         assert errors.is_monotonic_increasing
     kinds = set(board["metric"])
     assert {"none", "diagonal"} <= kinds <= {"none", "diagonal", "full"}
-
-
-def rotated(n, seed=0):
-    """Rows, and the sine of a direction that no column has alone."""
-    rng = np.random.default_rng(seed)
-    X = pd.DataFrame(rng.normal(size=(n, 5)), columns=list("abcde"))
-    value = np.sin(2 * (X["a"] + X["b"] - X["c"])) + 0.3 * X["d"]
-    return X, (value + 0.05 * rng.normal(size=n)).to_numpy()
 
 
 @pytest.mark.nightly
@@ -493,9 +418,7 @@ def test_few_noisy_targets_hardly_overfit_shuffled_columns():
 
 
 @pytest.mark.nightly
-def test_probabilities_are_calibrated(monkeypatch):
-    monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
-    monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
+def test_probabilities_are_calibrated():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(900, 2))
     chance = 1 / (1 + np.exp(-2 * np.sin(2 * X[:, 0])))
@@ -531,19 +454,6 @@ def test_intervals_cover():
     low, high = regressor().fit(X[:400], y[:400]).predict_interval(X[400:]).T
     covered = ((low <= y[400:]) & (y[400:] <= high)).mean()
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900) + 0.03
-
-
-@pytest.mark.slow
-def test_intervals_of_many_rows_cover(monkeypatch):
-    """As above, with residuals of 250 rows left out of 700 one at a time."""
-    monkeypatch.setattr(exact_ridge, "VALIDATION_ROWS", 250)
-    rng = np.random.default_rng(4)
-    X = rng.uniform(-2, 2, size=(1600, 2))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=1600)
-    fit = regressor().fit(X[:700], y[:700])
-    low, high = fit.predict_interval(X[700:]).T
-    covered = ((low <= y[700:]) & (y[700:] <= high)).mean()
-    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900 + 0.09 / 250)
 
 
 # -- weights, several targets, seconds -----------------------------------------------
@@ -588,25 +498,6 @@ def test_equal_weights_are_no_weights(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-@pytest.mark.parametrize("zeros", [False, True])
-def test_explained_code_of_equal_weights(make, zeros):
-    """Weights of 3 are 1, and those of 0 are passed on."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(90, 3))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=90)
-    y = y > 0 if make is classifier else y
-    weight = np.full(90, 3.0)
-    weight[:30] *= not zeros
-    fit = make(time_limit=60).fit(X, y, weight)
-    names = {"X": X, "y": y, "sample_weight": weight}
-    with sklearn.config_context():
-        exec(fit.model_.explain(), names)
-        again = names["model"].predict(X)
-    sklearn.set_config(enable_metadata_routing=False)
-    np.testing.assert_allclose(again, fit.predict(X), atol=1e-9)
-
-
-@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)
@@ -635,20 +526,10 @@ def test_copies_of_rows_add_no_evidence(make):
         assert np.mean((predicted - new[:, 0]) ** 2) < 0.3
     else:
         assert np.mean((predicted[:, 1] > 0.5) == (new[:, 0] > 0)) > 0.8
-    again = run(fit.model_.explain(), X[copies], y[copies])
+    again = fit.model_.to_estimator().fit(X[copies], y[copies])
     np.testing.assert_allclose(
         again.predict(new), fit.predict(new), rtol=1e-5, atol=1e-5
     )
-
-
-def test_equal_rows_of_different_targets_are_not_copies():
-    cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
-    targets = (np.arange(60) % 3 > 0)[:, None]
-    assert rows_module.different_rows(cells, targets, np.ones(60)) is None
-    rows, weight = rows_module.different_rows(cells, cells, np.arange(60.0))
-    order = np.argsort(cells[rows, 0])
-    assert cells[rows[order], 0].tolist() == [0.0, 1.0, 2.0]
-    assert weight[order].tolist() == [190.0, 590.0, 990.0]
 
 
 @pytest.mark.nightly
@@ -670,30 +551,16 @@ def test_weights_say_which_rows_count(make):
         assert np.average(P.max(axis=1)) > 0.9
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["one", "many", "labels"])
-@pytest.mark.filterwarnings("ignore")
-def test_explained_code_of_weighted_rows(monkeypatch, planned, kind):
-    if kind == "many":
-        planned(in_cells=True, cell_rows=100, n_landmarks=300)
-        monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
-        # Smaller ones are lost in the rounding errors of single precision.
-        for module in (objectives, search):
-            monkeypatch.setattr(module, "PENALTIES", (1e-2, 1e3))
-    make, y = (classifier, LABELS) if kind == "labels" else (regressor, TARGET)
+@pytest.mark.slow
+def test_an_estimator_of_weighted_rows():
     weight = np.random.default_rng(1).uniform(0.2, 5, N)
-    fit = make().fit(TABLE, y, sample_weight=weight)
-    names = {"X": TABLE, "y": y, "sample_weight": weight}
-    with sklearn.config_context():
-        exec(fit.model_.explain(), names)
-        again = names["model"].predict(TABLE)
-    sklearn.set_config(enable_metadata_routing=False)
-    if kind == "labels":
-        assert (again == fit.predict(TABLE)).mean() > 0.99
-    elif kind == "one":
-        np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-6)
-    else:  # features in single precision
-        np.testing.assert_allclose(again, fit.predict(TABLE), rtol=1e-3, atol=1e-3)
+    fit = regressor().fit(TABLE, TARGET, sample_weight=weight)
+    member = replace(fit.model_.members[0], weight=1.0)
+    alone = model.TabularModel([member], unit=fit.model_.unit)
+    again = alone.to_estimator()
+    again.fit(TABLE, TARGET, kernelridgeregressor__sample_weight=weight)
+    expected = alone.predict(TABLE)[:, 0]
+    np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -706,7 +573,7 @@ def test_several_targets():
     assert ends.shape == (N, 3, 2)
     widths = np.ptp(ends, axis=2)
     np.testing.assert_allclose(widths[:, 1], 100 * widths[:, 0], rtol=1e-6)
-    again = run(fit.model_.explain(), TABLE, Y)
+    again = fit.model_.to_estimator().fit(TABLE, Y)
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
 
 
@@ -732,17 +599,6 @@ def test_blended_probabilities_have_the_least_log_loss():
 # -- as scikit-learn's users use it --------------------------------------------------
 
 
-def test_inspection(fitted):
-    curve = partial_dependence(fitted, TABLE, ["size"], grid_resolution=5)
-    assert curve["average"].shape == (1, 5)
-    importances = permutation_importance(
-        fitted, TABLE, TARGET, n_repeats=2, random_state=0
-    ).importances_mean
-    assert TABLE.columns[importances.argsort()[-3:]].sort_values().tolist() == [
-        *("colour", "gap", "size"),
-    ]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["fitted", "fitted_classifier"])
 def test_round_trips(kind, request, tmp_path):
@@ -751,7 +607,7 @@ def test_round_trips(kind, request, tmp_path):
     for again in (pickle.loads(pickle.dumps(fit)), rk.load(tmp_path / "model.skops")):
         assert np.array_equal(again.predict(TABLE), fit.predict(TABLE))
         assert again.leaderboard_.equals(fit.leaderboard_)
-        assert again.model_.explain() == fit.model_.explain()
+        assert repr(again.model_.to_estimator()) == repr(fit.model_.to_estimator())
     fresh = clone(fit)
     assert fresh.get_params() == fit.get_params()
     assert not hasattr(fresh, "model_")
@@ -764,30 +620,10 @@ def test_same_seeds_give_the_same_model(fitted):
     assert np.array_equal(*(fit.predict(TABLE) for fit in fits))
 
 
-@pytest.mark.parametrize("n, expected", [(200, 1), (1600, 2)])
-def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
-    """More only wait for each other: descents took twice as long."""
-    seen = set()
-
-    def of(F, Y, weight):
-        seen.update(each["num_threads"] for each in blas.info())
-        return objectives.log_squares(F, Y, weight)
-
-    X, blas = rng.normal(size=(n, 2)), ThreadpoolController().select(user_api="blas")
-    goal = objectives.LeaveOneOut(
-        *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.arange(2)),
-        *(lambda: True, of, 0.3),
-    )
-    with threadpool_limits(2, user_api="blas"):
-        if all(each["num_threads"] == 1 for each in blas.info()):
-            pytest.skip("BLAS has one thread here")
-        goal(goal.start(0.1))
-    assert seen == {expected}
-
-
 def test_targets_that_do_not_vary():
     fit = regressor().fit(TABLE, np.full(N, 3.0))
     np.testing.assert_allclose(fit.predict(TABLE), 3.0)
+    assert np.array_equal(fit.feature_importances_, np.full(6, 1 / 6))
 
 
 def test_rare_labels_that_the_first_rows_lack(planned):
@@ -857,35 +693,6 @@ def test_callbacks_receive_trials_and_stop_the_search(monkeypatch):
     fit = regressor(time_limit=60).set_callbacks(stopper).fit(TABLE, TARGET)
     assert stopper.n >= 2
     assert len(fit.leaderboard_) <= 3
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("make", [regressor, classifier])
-def test_an_interrupted_fit_changes_nothing(make, monkeypatch):
-    y, stopper = TARGET if make is regressor else LABELS, Stopper(1)
-    estimator = make(time_limit=0.3).set_callbacks(stopper)
-
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(model.TabularModel, "__init__", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            estimator.fit(TABLE, y)
-        with pytest.raises(NotFittedError):
-            estimator.predict(TABLE)
-    assert stopper.torn_down
-    expected = estimator.fit(TABLE, y).predict(TABLE)
-    with monkeypatch.context() as patched:
-        patched.setattr(model.TabularModel, "__init__", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            estimator.fit(TABLE[["size", "noise"]], y)
-    assert np.array_equal(estimator.predict(TABLE), expected)
-
-
-def test_constant_targets_give_all_columns_equal_shares():
-    fit = regressor(time_limit=0.3).fit(TABLE, np.full(N, 3.0))
-    assert np.array_equal(fit.feature_importances_, np.full(6, 1 / 6))
 
 
 # -- what the tables of people hold ----------------------------------------------------

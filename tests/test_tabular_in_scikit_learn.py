@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.calibration import CalibrationDisplay, calibration_curve
 from sklearn.inspection import (
     PartialDependenceDisplay,
     partial_dependence,
@@ -11,9 +10,7 @@ from sklearn.inspection import (
 )
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import (
-    GroupKFold,
     TunedThresholdClassifierCV,
-    cross_val_predict,
 )
 
 import randkern as rk
@@ -89,18 +86,6 @@ def test_permutation_importance_agrees(fitted):
 
 
 @pytest.mark.nightly
-def test_calibration_display_shows_the_probabilities():
-    model = rk.TabularClassifier(time_limit=2, random_state=0).fit(TABLE, LABELS)
-    display = CalibrationDisplay.from_estimator(
-        model, TABLE, LABELS, pos_label="yes", n_bins=5
-    )
-    P = model.predict_proba(TABLE)[:, 1]
-    shares, means = calibration_curve(LABELS, P, pos_label="yes", n_bins=5)
-    np.testing.assert_allclose(display.prob_true, shares)
-    np.testing.assert_allclose(display.prob_pred, means)
-
-
-@pytest.mark.nightly
 def test_tuned_thresholds_are_those_of_the_probabilities():
     rare = np.where(TARGET + 0.5 * RNG.normal(size=N) > 1.9, 1, 0)
     model = rk.TabularClassifier(time_limit=1, random_state=0)
@@ -118,16 +103,3 @@ def test_tuned_thresholds_are_those_of_the_probabilities():
     )
     assert tuned.best_threshold_ < 0.5
     assert better > plain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", models())
-def test_predictions_of_left_out_groups(kind):
-    model, y = models()[kind]
-    model.set_params(time_limit=1)
-    splitter = GroupKFold(2)
-    found = cross_val_predict(model, TABLE, y, groups=GROUPS, cv=splitter)
-    known, out = next(splitter.split(TABLE, y, GROUPS))
-    assert set(GROUPS[known]).isdisjoint(GROUPS[out])
-    expected = model.fit(TABLE.iloc[known], y[known]).predict(TABLE.iloc[out])
-    np.testing.assert_array_equal(found[out], expected)

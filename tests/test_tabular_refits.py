@@ -6,9 +6,7 @@ import scipy.stats
 
 import randkern as rk
 from randkern._random import root_stream
-from randkern.tabular import estimators
 from randkern.tabular.folds import Folds
-from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import Evidence, log_loss, log_squares
 from randkern.tabular.out_of_fold import evaluated
@@ -48,7 +46,7 @@ def learning_of(X, Y, labels=None, folds=None):
     loss = log_squares if labels is None else log_loss
     plan = plan_of(*X.shape, 0 if labels is None else 2, 60.0)
     deadline = Deadline(np.inf)
-    return Learning.of(table, None, 0, loss, root_stream(0), plan, deadline)
+    return Learning.of(table, 0, loss, root_stream(0), plan, deadline)
 
 
 @pytest.mark.slow
@@ -59,35 +57,27 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     Y = np.sin(2 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
     codes = np.repeat(np.arange(12), 5)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
-    trials = known.search(root_stream(0), lambda _: False).refined
+    trials = known.search(np.arange(len(known.sample))).run(known.plan)
     result = evaluated(trials[:2], known, 2)
     found = result.kernels
     assert result.learned_again
     assert found == sorted(found, key=lambda refit: refit.loss)
-    targets = Y[known.searched]
+    targets = Y[known.order]
     for refit in found:
         splits = list(result.folds.splits())
         assert len(splits) == len(refit.without) == 5
         for trial, (rest, rows) in zip(refit.without, splits, strict=True):
             if groups:
-                members = codes[known.searched]
+                members = codes[known.order]
                 assert not set(members[rest]) & set(members[rows])
             again = known.relearned(refit.trial, rest)
             assert np.array_equal(again.theta, trial.theta)
-            U = known.sample(trial)
+            U = known.codes[trial.numbers]
             fit = rk.KernelRidgeRegressor(
                 trial.kernel, trial.alpha, n_components=None, fit_intercept=True
             ).fit(U[rest], targets[rest])
             expected = targets[rows] - fit.predict(U[rows]).reshape(-1, 1)
             np.testing.assert_allclose(refit.residuals[rows], expected, atol=1e-5)
-
-
-def test_periods_of_time_are_not_refitted():
-    rng = np.random.default_rng(3)
-    X, Y = rng.normal(size=(60, 4)), rng.normal(size=(60, 1))
-    assert learning_of(X, Y).n_again > 0
-    periods = Folds(np.arange(60) // 10, is_forward=True)
-    assert learning_of(X, Y, folds=periods).n_again == 0
 
 
 @pytest.mark.nightly
@@ -117,36 +107,6 @@ def test_intervals_of_few_rows_of_many_columns_cover():
 
 
 @pytest.mark.slow
-def test_blends_are_those_of_kernels_learned_again(monkeypatch):
-    """Their residuals set the weights of kinds, and the widths of intervals."""
-    seen = []
-
-    def spied_evaluated(*args):
-        seen.append(evaluated(*args))
-        return seen[0]
-
-    residuals, of = [], Intervals.of
-
-    def spied(*args, **options):
-        residuals.append(args[3])
-        return of(*args, **options)
-
-    monkeypatch.setattr(estimators, "evaluated", spied_evaluated)
-    monkeypatch.setattr(Intervals, "of", spied)
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(80, 5))
-    y = 3 + 2 * (X[:, 0] > 0) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=80)
-    fit = rk.TabularRegressor(15, random_state=0).fit(X, y)
-    assert seen[0].learned_again
-    members = {id(refit.trial.kernel): refit for refit in seen[0].kernels}
-    blended = sum(
-        member.weight * members[id(member.kernel)].residuals
-        for member in fit.model_.members
-    )
-    np.testing.assert_allclose(residuals[0], y.std() * blended)
-
-
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_refits():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(60, 8))
@@ -165,7 +125,3 @@ def test_probabilities_of_noise_are_those_of_no_model(seed):
     chances = model.predict_proba(X[150:])[np.arange(1000), labels[150:]]
     # The log loss of the shares of the 150 labels is below 0.70.
     assert -np.log(chances).mean() < 0.72
-    names = {"X": X[:150], "y": labels[:150]}
-    exec(model.model_.explain(), names)
-    again = names["model"].predict_proba(X[150:])
-    np.testing.assert_allclose(again, model.model_.predict(X[150:]), rtol=1e-5)

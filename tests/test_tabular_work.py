@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 import warnings
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,9 +12,7 @@ import pytest
 
 import randkern as rk
 from randkern.exceptions import DeadlineWarning
-from randkern.tabular.code import code_of
-from randkern.tabular.intervals import novelty
-from randkern.tabular.presets import Deadline, largest, plan_of, planned_seconds
+from randkern.tabular.presets import Deadline, plan_of, planned_seconds
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -25,19 +22,6 @@ DEADLINE_OF = Deadline.of
 
 
 # -- plans and deadlines ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_classes", [0, 2, 5])
-def test_more_time_does_more(n_classes):
-    sizes = ("searched_rows", "first_rows", "more_rows", "first_steps")
-    for n in (50, 1500, 9000, 40_000, 10**6):
-        plans = [plan_of(n, 20, n_classes, limit) for limit in (0.1, 2, 20, 200)]
-        for less, more in pairwise(plans):
-            assert less.fitted_rows <= more.fitted_rows <= n
-            if less.in_cells == more.in_cells:
-                for size in sizes:
-                    assert getattr(less, size) <= getattr(more, size) + 20
-        assert plan_of(n, 20, n_classes, 20) == plans[2]
 
 
 @pytest.mark.parametrize("n_classes", [0, 2, 5])
@@ -51,15 +35,6 @@ def test_a_search_has_a_floor(n_classes, limit, d):
         assert plan.first_steps >= 4
 
 
-def test_cells_are_the_largest_within_the_time():
-    plans = [plan_of(40_000, 10, 0, limit) for limit in (1, 5, 20, 80, 1e9)]
-    rows = [plan.cell_rows for plan in plans]
-    assert rows[1:] == sorted(rows[1:]) and rows[-1] <= 6000
-    assert max(rows[:2]) <= 250 < rows[2]
-    fitted = [plan_of(10**8, 10, 0, limit).fitted_rows for limit in (10, 100)]
-    assert fitted[1] == pytest.approx(10 * fitted[0], rel=0.3)
-
-
 @pytest.mark.parametrize("n_classes", [0, 2, 5])
 @pytest.mark.parametrize("limit", [10, 30, 60, 120])
 def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit):
@@ -70,14 +45,6 @@ def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit):
             assert seconds < 1.2 * limit
             if n > 5000:  # there is always more to do
                 assert seconds > 0.5 * limit
-
-
-def test_the_largest_size_within_the_time():
-    for seconds in (0.0, 3.0, 25.0, 26.0, 1e9):
-        squares = [n for n in range(2, 9) if n**2 <= seconds]
-        expected = max(squares, default=2)
-        assert largest(lambda n: n**2, seconds, 2, 8) == expected
-    assert largest(lambda n: n, 3.0, 5, 4) == 5
 
 
 def table_of(n, seed=0):
@@ -141,18 +108,6 @@ def test_small_tables_are_never_cut(kind, monkeypatch):
     assert model.fit_report_ == expected.fit_report_
     assert model.fit_report_["cut"] == []
     np.testing.assert_array_equal(*(getattr(m, method)(X) for m in (model, expected)))
-
-
-def test_a_deadline_ends_each_step_by_its_share():
-    now = [0.0]
-    deadline = Deadline(10.0, clock=lambda: now[0])
-    assert not deadline.ends("the search") and deadline.cut == []
-    now[0] = 7.0
-    assert deadline.ends("the search") and not deadline.ends("the last fit")
-    assert deadline.cut == ["the search"]
-    now[0] = 11.0
-    assert deadline.ends("the last fit")
-    assert deadline.cut == ["the search", "the last fit"]
 
 
 @pytest.mark.slow
@@ -403,16 +358,6 @@ def test_intervals_widen_far_from_all_rows():
     assert low < -0.5 and high > 0.5
 
 
-def test_uncertainty_is_that_of_a_process_that_knows_the_nearest_row():
-    rows = np.array([[0.0], [1.0], [5.0]])
-    kernel = rk.Gaussian(1.0) + 3.0 * rk.Linear()
-    found = novelty(kernel, 0.1, np.array([[0.5], [9.0]]), rows)
-    expected = np.sqrt(1 - np.exp(-np.array([0.25, 16.0])) + 0.1)
-    np.testing.assert_allclose(found, expected)
-    alone = novelty(kernel, 0.1, rows, rows, lambda _: np.eye(3, dtype=bool))
-    np.testing.assert_allclose(alone[:2], np.sqrt(1 - np.exp(-1.0) + 0.1))
-
-
 @pytest.mark.slow
 def test_importances_have_rows_of_rare_classes():
     labels = np.repeat([0, 1], [2950, 50])
@@ -423,16 +368,6 @@ def test_importances_have_rows_of_rare_classes():
     codes = fit._effects.Y[:, 0]
     assert (codes == 1).sum() == 50 and len(codes) == 2000
     assert fit.feature_importances_[0] > 0.5
-
-
-def test_code_has_one_lengthscale_per_column():
-    lengthscale = np.repeat([1.0, 2.5, 0.3], [1, 150, 3])
-    kernel = rk.Matern(1.5, lengthscale) + 0.1 * rk.Linear()
-    code = code_of(kernel)
-    assert "np.repeat([1.0, 2.5, 0.3], [1, 150, 3])" in code
-    again = eval(code, {"np": np, "rk": rk})
-    assert np.array_equal(again.k1.lengthscale, lengthscale)
-    assert "repeat" not in code_of(rk.Gaussian([1.0, 2.0]))
 
 
 @pytest.mark.parametrize("make", [rk.TabularRegressor, rk.TabularClassifier])

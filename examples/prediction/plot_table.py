@@ -63,6 +63,6 @@ figure.suptitle("Dependence on the three most important numbers")
 plt.show()
 
 # %%
-# The same model by hand
-# ----------------------
-print(model.model_.explain())
+# The model as a pipeline of public classes
+# -----------------------------------------
+print(model.model_.to_estimator())

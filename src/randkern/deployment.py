@@ -24,7 +24,6 @@ from randkern.models import (
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.local import CellRidge
 
 __all__ = [
     "WeightedSum",
@@ -63,8 +62,6 @@ class WeightedSum(NamedTuple):
 def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
-    if isinstance(model, CellRidge):
-        model = model.ridge_
     if isinstance(model, ExactRidge):
         kernel = model.kernel
         rows = on_host(model.X)

@@ -36,7 +36,7 @@ from randkern.tabular.array_encoding import (
     levels_of,
     score_columns,
 )
-from randkern.tabular.members import Member
+from randkern.tabular.model import Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -113,8 +115,6 @@ def curves(
     a logarithmic axis. `log` names the logarithmic axes; `ticks` are those of a
     logarithmic x axis, by default the values of `x`, or None: 1, 2, 5 times 10ᵏ.
     """
-    import pandas as pd
-
     name_axes(
         axes,
         title,

@@ -113,9 +113,9 @@ def cifar10(place: Path) -> Dataset:
     for folder in _folders("cifar10", place):
         for own in (folder, folder / "cifar-10-batches-bin"):
             if (own / _BATCHES[0]).is_file():
-                *train, test = [_binary_batch(own / name) for name in _BATCHES]
-                joined = [np.concatenate(part) for part in zip(*train, strict=True)]
-                return images(own, train=joined, test=test)
+                *batches, last = [_binary_batch(own / name) for name in _BATCHES]
+                joined = [np.concatenate(part) for part in zip(*batches, strict=True)]
+                return images(own, train=joined, test=last)
         for source in (folder, folder / "cifar10.zip", folder / "cifar-10.zip"):
             if source.is_file() or (source / "train" / _OBJECTS[0]).is_dir():
                 train, test = (_decoded(source, part) for part in ("train", "test"))
@@ -192,11 +192,15 @@ def _images(
             )
         pixels = X.reshape(len(X), -1) / np.float32(255)
         parts += [pixels.astype(np.float32, copy=False), y.astype(np.int64)]
-    n, n_test, title = len(parts[1]), len(parts[3]), name.removesuffix("-sample")
+    X, y, X_test, y_test = parts
+    n, n_test, title = len(y), len(y_test), name.removesuffix("-sample")
     sample = f" sample ({n:,} of {full:,})" if n != full else ""
     return Dataset(
         title + sample,
-        *parts,
+        X,
+        y,
+        X_test,
+        y_test,
         target_names=tuple(classes),
         image_shape=shape,
         description=(

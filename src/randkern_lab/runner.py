@@ -5,8 +5,9 @@ A script is a module of :mod:`.papers` or :mod:`.benchmarks`:
 ``Options``
     A frozen dataclass of :func:`.options.option` fields, the options of its command.
 ``run(options, recorder)``
-    Prepares the data, measures cases by `Recorder.measure`, and returns what the
-    results have beside the records: ``dataset``, ``published``, summaries.
+    Prepares the data, measures cases by `Recorder.measure`, which returns a dataframe,
+    and returns what the results have beside the records: ``dataset``, ``published``,
+    summaries, also as dataframes.
 ``tables(results)``, ``figure(results)``, ``notes(results)``
     What is shown of ``results.json``: dataframes of texts, a figure of matplotlib (or
     several by their file names), and sentences. Notes may be missing; those on skipped
@@ -21,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from randkern.exceptions import MemoryLimitError
 from randkern.plots.records import save_figure
@@ -74,7 +77,7 @@ class Recorder:
         self,
         cases: Iterable[Case],
         measure: Callable[[Case], Mapping[str, Any] | Iterable[Mapping[str, Any]]],
-    ) -> list[Case]:
+    ) -> pd.DataFrame:
         """Return the records of cases: their keys, then what `measure` returns.
 
         That is the rest of one or several records. If it raises SkippedCase or
@@ -95,7 +98,7 @@ class Recorder:
             self.records += entry["records"]
             self.skipped += entry["skipped"]
         self._progress(max(1, len(cases)), max(1, len(cases)), "done")
-        return self.records[first:]
+        return pd.DataFrame(self.records[first:])
 
     def end(self) -> None:
         """Remove the journal: the results contain everything."""

@@ -1,4 +1,4 @@
-"""Tables to print, and the summaries of records that they show.
+"""Tables of texts, from dataframes of what was measured.
 
 Texts are templates (:func:`text`): ``"{curve}, D = {n_components:count}"``.
 """
@@ -8,6 +8,7 @@ from string import Formatter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t as student
 
 Form = str | Callable[[Any], str]
@@ -20,10 +21,10 @@ HEADINGS = {"n_components": "D", "n_train": "n"}
 # -- tables --------------------------------------------------------------------------
 
 
-def frame(results: Mapping[str, Any], query: str = "", key: str = "records") -> Any:
+def frame(
+    results: Mapping[str, Any], query: str = "", key: str = "records"
+) -> pd.DataFrame:
     """Return the records of results, or what is under another key, as a dataframe."""
-    import pandas as pd
-
     table = pd.DataFrame(results[key])
     if not query or table.empty:
         return table
@@ -49,7 +50,7 @@ def pivot(
     per: str = "",
     corner: str | None = None,
     label: Callable[..., str] | None = None,
-) -> Iterator[Any]:
+) -> Iterator[pd.DataFrame]:
     """Yield a dataframe with a row per value of some keys, a column per value of one.
 
     Cells show means over the records of their row and column, or what a function says
@@ -92,7 +93,7 @@ def listing(
     caption: str = "",
     *,
     per: str = "",
-) -> Iterator[Any]:
+) -> Iterator[pd.DataFrame]:
     """Yield a dataframe with a row per record, omitting empty columns.
 
     `headings` are separated as in "kernel | D", and `row` has the templates of what is
@@ -101,9 +102,8 @@ def listing(
     """
     pairs = list(zip(headings.split(" | "), row.split(" | "), strict=True))
     for own in _parts(records, per):
-        texts = {
-            name: [text(cell, r) for _, r in own.iterrows()] for name, cell in pairs
-        }
+        entries = own.to_dict("records")
+        texts = {name: [text(cell, r) for r in entries] for name, cell in pairs}
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
         known = {**results, **own.iloc[0]}
@@ -112,24 +112,20 @@ def listing(
 
 def _table(title: str, columns: Iterable[str], rows: Any, caption: str = "") -> Any:
     """Return a dataframe of texts, with its title and its caption in ``attrs``."""
-    import pandas as pd
-
     table = pd.DataFrame(rows, columns=list(columns), dtype=object)
     table.attrs = {"title": title, "caption": caption}
     return table
 
 
-def _parts(records: Any, per: str) -> list[Any]:
+def _parts(records: Any, per: str) -> list[pd.DataFrame]:
     """Return records for each value of a key, or all; none for none."""
-    import pandas as pd
-
     own = pd.DataFrame(records)
     if per and len(own):
         return [part for _, part in own.groupby(per, sort=False)]
     return [own] if len(own) else []
 
 
-def _cell(records: Any, shown: Cell) -> str:
+def _cell(records: pd.DataFrame, shown: Cell) -> str:
     """Return what is shown of the means of some records."""
     if callable(shown):
         return shown(records)

@@ -60,12 +60,9 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     if hasattr(fitted, "classes_"):
         labels = [_quoted(label) for label in fitted.classes_[:_MAX_NAMES]]
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
-    explain = getattr(getattr(fitted, "model_", None), "explain", None)
-    if explain is not None:
-        from ..tabular.code import shortened
-
-        yield "\n# Shortened: in Python, model.model_.explain() has every digit."
-        yield shortened(explain())
+    if hasattr(fitted, "model_"):
+        for weight, part in fitted.model_.parts():
+            yield f"\nweight {weight:.2f}:\n{part!r}"
 
 
 def _shares(fitted: Any, compute: bool) -> Any:

@@ -16,21 +16,19 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import MAX_COMPONENTS, Array, check_positive
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import mapped_rows, read
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import NoSignalWarning
 from randkern.kernels import Gaussian, Kernel, Matern, RationalQuadratic
 from randkern.kernels.default import TakesKernel
-from randkern.metric.ridge import applied, standardised, unit_targets, usable_rows
-from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
+from randkern.metric.ridge import applied, standardised, unit_targets
+from randkern.metric.search import ALPHAS, Search, sampled_rows, split_rows
 from randkern.models._targets import NumbersOrLabels
-from randkern.models.memory import matrix_bytes
 
 # Full metrics are tried for at most this many columns, and at least this many rows per
 # column.
@@ -45,8 +43,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
     its gradients, G = (1/n) Σ_i J(x_i)ᵀJ(x_i), gives AᵀA = G^p for the next fit, and so
     on. Every step is validated on held-out rows, as are the lengthscale, the penalty,
     the power p and whether A is diagonal or full; the best metric is then recomputed
-    from all rows. The first step also uses the gradients of a fit to the squares of the
-    targets, which show columns that affect the variance but not the mean.
+    without leaving rows out. The first step also uses the gradients of a fit to the
+    squares of the targets, which show columns that affect the variance but not the
+    mean.
 
     Parameters
     ----------
@@ -104,8 +103,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
     Labels (text, booleans, or at most 20 different integers) are coded as columns of
     ±1; other targets are standardised. The search uses a sample of at most 10,000 rows,
     a fifth of which is held out (each fifth in turn for up to 1,000 rows); equal rows
-    are on the same side. The metric itself uses all rows, a block of features at a
-    time.
+    are on the same side. The metric itself uses the whole sample.
 
     References
     ----------
@@ -164,8 +162,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         ----------
         X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
             Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
-            with their targets and weights; Dask collections are summed on their
-            workers, and tensors on their devices.
+            with their targets and weights.
         y : array of shape (n,) or (n, k)
             Labels, or one or more real targets.
         sample_weight : array of shape (n,), optional
@@ -184,13 +181,15 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         )
         rows, labelled = data.rows, data.targets.labelled
         self._check_dense(rows.like)
-        self._check_size(rows)
+        if rows.n_rows < 2:
+            raise ValueError(
+                "MetricLearner needs training rows and validation rows, got n_samples "
+                f"= {rows.n_rows}; expected at least 2 rows."
+            )
+        sample, varies = unit_targets(sampled_rows(rows, stream), labelled)
         # Steps are chosen with half of the features, at a quarter of the cost.
-        exact_rows = self.n_components or rows.n_rows
-        rows, varies = unit_targets(usable_rows(rows, exact_rows), labelled)
-        sample = searched_rows(rows, stream)
-        reference = ops_of(sample.X).to_host(sample.X[0]).astype(np.float64)
-        mapped, variances = standardised(rows, reference)
+        exact_rows = self.n_components or sample.n_rows
+        mapped, variances = standardised(sample)
         kernel = self._resolved(mapped(sample), stream)
         search = Search(
             kernel,
@@ -201,13 +200,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
             mapped,
             split_rows(sample, stream) if varies else [],
         )
-        kinds = self._kinds(rows.n_rows, self.n_features_in_)
+        kinds = self._kinds(sample.n_rows, self.n_features_in_)
         result = search.best(kinds, labelled, self.n_iterations)
         self.history_ = [] if result is None else result.history
         if result is None or not result.learned:
             return self._keep_identity(sample.X, variances, search)
         search = replace(search, n_components=exact_rows, splits=())
-        root = search.replay(rows, result)
+        root = search.replay(sample, result)
         self.n_iter_ = len(result.path) - 1
         self.metric_ = "full" if result.full else "diagonal"
         if self.n_iter_ == 0:
@@ -215,7 +214,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         self.alpha_ = search.penalty(result.path[-1].alpha)
         self.kernel_ = kernel
         importances = search.importances(sample, root, result)
-        return self._keep(root * mapped.scale, importances, rows.like)
+        return self._keep(root * mapped.scale, importances, sample.like)
 
     def _check_dense(self, like: Array) -> None:
         """Raise unless rows are dense and numeric."""
@@ -231,21 +230,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
                 "MetricLearner expects dense rows, got a sparse matrix; pass "
                 "X.toarray()."
             )
-
-    def _check_size(self, rows: TrainingData) -> None:
-        """Raise if there are too few rows, or too many for a Gram matrix."""
-        n = rows.n_rows
-        if n < 2:
-            raise ValueError(
-                "MetricLearner needs training rows and validation rows, got n_samples "
-                f"= {n}; expected at least 2 rows."
-            )
-        if self.n_components is None or self.n_components >= n:
-            # The best fits of two steps are in memory at the same time.
-            needed = 4 * matrix_bytes(None, rows, 1)
-            what = f"learning a metric with the exact kernel of {n} rows"
-            advice = "Set n_components to less"
-            check_memory(needed, resolve_memory_limit(None), what, advice)
 
     def _keep_identity(
         self, sample: Any, variances: np.ndarray, search: Search

@@ -1,8 +1,7 @@
 """Ridge regression on transformed rows, and the outer products of its gradients.
 
 The directions of x that matter are those in which a fitted predictor f varies. With
-J(x) its Jacobian, G = (1/n) Σ_i J(x_i)ᵀJ(x_i) is large along them. Rows are
-standardised and transformed block by block, in place.
+J(x) its Jacobian, G = (1/n) Σ_i J(x_i)ᵀJ(x_i) is large along them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from randkern._warnings import ignoring
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.data.target_statistics import TargetStatistics
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels.factor_draws import DrawSlopes
 from randkern.models.dual import exact_gram, solve_dual
@@ -55,50 +54,17 @@ class StandardisedMap:
         Y = rows.Y**2 if self.squared else rows.Y
         return ArrayRows(applied(self.root, X), Y, rows.weight)
 
-    def blocks(self, rows: TrainingData) -> Iterator[ArrayRows]:
-        """Yield rows in float64, in small blocks."""
-        block = rows_within(_BLOCK_BYTES, 8 * len(self.shift), at_least=1024)
-        return map(self, rows.blocks(block))
 
-
-def _column_statistics(rows: TrainingData, shift: np.ndarray) -> TargetStatistics:
-    """Return the statistics of columns minus shifts."""
-    ones = np.ones(len(shift))
-    mapped = StandardisedMap(shift, ones, ones)
-    blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
-    return TargetStatistics.of(blocks, len(shift))
-
-
-def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
-    """Return the weighted sum of squared norms of rows, and the sum of the weights."""
-    total = np.zeros(2)
-    for block in mapped.blocks(rows):
-        squares = (block.X**2).sum(axis=1)
-        _, weight = block.targets()
-        total += float(weight @ squares), float(weight.sum())
-    return total
-
-
-def _equations_of(
-    rows: TrainingData, mapped: StandardisedMap, plan: Plan
-) -> NormalEquations:
-    """Return the normal equations of features of transformed rows."""
-    like = ops_of(rows.like).as_float64(rows.like)
-    total = NormalEquations.empty(plan.n_components, rows.n_targets, like)
-    for block in mapped.blocks(rows):
-        total.add(plan, block.X, block.Y, block.weight)
-    return total
-
-
-def standardised(
-    rows: TrainingData, reference: np.ndarray
-) -> tuple[StandardisedMap, np.ndarray]:
+def standardised(rows: ArrayRows) -> tuple[StandardisedMap, np.ndarray]:
     """Return the map to columns of mean 0 and variance 1, and their variances.
 
-    Columns that equal the reference row everywhere are constant and become 0.
+    Columns that equal the first row everywhere are constant and become 0.
     """
+    ops = ops_of(rows.X)
+    reference = ops.to_host(rows.X[0]).astype(np.float64)
     with np.errstate(over="ignore"):
-        statistics = rows.reduce(_column_statistics, reference)
+        X = ops.as_float64(rows.X) - ops.float64_like(reference, rows.X)
+        statistics = TargetStatistics.of([(X, rows.weight)], len(reference))
     if not np.isfinite(statistics.target_squares).all():
         raise ValueError(
             f"entries of X differ by up to {statistics.largest_target.max():.3g}, the "
@@ -112,7 +78,7 @@ def standardised(
     return StandardisedMap(shift, scale, np.ones(len(scale))), deviation**2
 
 
-def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
+def unit_targets(rows: ArrayRows, labelled: bool) -> tuple[ArrayRows, bool]:
     """Return rows with centred targets of total variance 1, and whether they vary."""
     statistics = rows.survey()
     squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
@@ -131,16 +97,20 @@ class GradientRidge:
 
     kernel: Any
     plan: Plan | None
-    rows: TrainingData
+    rows: ArrayRows
     mapped: StandardisedMap
 
     @cached_property
     def _fitted(self) -> ArrayRows:
-        return self.mapped(self.rows.as_arrays())
+        return self.mapped(self.rows)
 
     @cached_property
     def _equations(self) -> NormalEquations:
-        return self.rows.reduce(_equations_of, self.mapped, self.plan)
+        plan, rows = self.plan, self._fitted
+        assert plan is not None
+        total = NormalEquations.empty(plan.n_components, rows.n_targets, rows.like)
+        total.add(plan, rows.X, rows.Y, rows.weight)
+        return total
 
     @cached_property
     def _gram(self) -> Array:
@@ -175,12 +145,12 @@ class GradientRidge:
             return self.kernel._gram(U, self._fitted.X)
         return evaluate(self.plan, U)
 
-    def outer_products(self, weights: Array, numbers: np.ndarray, full: bool) -> Any:
-        """Return the mean of J(x)ᵀJ(x) over some rows, or its diagonal.
+    def outer_products(self, weights: Array, full: bool) -> Any:
+        """Return the mean of J(x)ᵀJ(x) over the rows, or its diagonal.
 
         J is the derivative with respect to the standardised columns.
         """
-        rows = self.rows.take(numbers)
+        rows = self.rows
         weight = rows.targets()[1]
         ops = ops_of(rows.X)
         d = rows.X.shape[1]
@@ -237,14 +207,3 @@ def mean_products(
         for one, other in zip(*pairs, strict=True):
             total += weight[part] @ (one * other)
     return ops_of(total).to_host(total) / float(weight.sum())
-
-
-def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
-    """Return rows without those of weight 0, in memory if they are few."""
-    if not rows.in_memory:
-        few = rows.n_rows <= exact_rows
-        return rows.take(np.arange(rows.n_rows)) if few else rows
-    weight = rows.as_arrays().weight
-    if weight is None or bool((weight > 0).all()):
-        return rows
-    return rows.take(ops_of(weight).flatnonzero(weight))

@@ -22,7 +22,6 @@ from randkern.metric.ridge import (
     GradientRidge,
     StandardisedMap,
     mean_products,
-    squared_sizes,
 )
 from randkern.models.grid_descent import descended
 
@@ -34,8 +33,7 @@ _UNIT_SPREAD = 4
 _FIRST_SPREADS = (4, 6, 8)
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
-_MAX_SEARCHED = 10_000
-_MAX_DIFFERENTIATED = 20_000
+_MAX_ROWS = 10_000
 # Standard errors by which a fit (the best of many) must be better than the mean of the
 # targets.
 _MIN_SIGNAL = 3.0
@@ -137,17 +135,16 @@ class Search:
     standardised: StandardisedMap
     splits: Sequence[_Split] = ()
 
-    def ridge(self, rows: TrainingData, root: np.ndarray, spread: int) -> GradientRidge:
+    def ridge(self, rows: ArrayRows, root: np.ndarray, spread: int) -> GradientRidge:
         """Return a fit with A scaled so that rows have the variance 2ℓ²/spread²."""
         mapped = replace(self.standardised, root=root)
-        squares, weight_sum = rows.reduce(squared_sizes, mapped)
-        scale = math.sqrt(2 * weight_sum / squares) if squares else math.sqrt(2)
+        weight = rows.targets()[1]
+        squares = float(weight @ (mapped(rows).X ** 2).sum(axis=1))
+        scale = math.sqrt(2 * float(weight.sum()) / squares if squares else 2.0)
         root = root * (scale * self.kernel.lengthscale / _SPREADS[spread])
         return self.fit(rows, replace(mapped, root=root), "features")
 
-    def fit(
-        self, rows: TrainingData, mapped: StandardisedMap, draw: str
-    ) -> GradientRidge:
+    def fit(self, rows: ArrayRows, mapped: StandardisedMap, draw: str) -> GradientRidge:
         """Return a fit on the features of a draw, or on the exact kernel."""
         plan = None
         if rows.n_rows > self.exact_rows:
@@ -184,15 +181,6 @@ class Search:
         trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
         return min(trials, key=lambda trial: trial.loss)
 
-    def gradients(self, ridge: GradientRidge, weights: Array, full: bool) -> np.ndarray:
-        """Return G of a fit in the standardised columns, or its diagonal."""
-        numbers = np.arange(ridge.rows.n_rows)
-        if len(numbers) > _MAX_DIFFERENTIATED:
-            generator = self.stream.child("gradients").generator()
-            drawn = generator.choice(len(numbers), _MAX_DIFFERENTIATED, replace=False)
-            numbers = np.sort(drawn)
-        return ridge.outer_products(weights, numbers, full)
-
     def step(self, sources: list[_Trial], full: bool) -> _Trial:
         """Return the best trial with a metric computed from another's gradients.
 
@@ -204,7 +192,9 @@ class Search:
             spread, alpha = sources[0].spread, sources[0].alpha
             if number:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
-            outer = [self.gradients(*fit, full) for fit in source.fits]
+            outer = [
+                ridge.outer_products(weights, full) for ridge, weights in source.fits
+            ]
             for power in (0.5, 1.0, 2.0):
                 result = self.trial([_root(G, power) for G in outer], spread, alpha)
                 if best is None or result.loss < best.loss:
@@ -224,7 +214,7 @@ class Search:
         """The same search with the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, rows: TrainingData, result: SearchResult) -> np.ndarray:
+    def replay(self, rows: ArrayRows, result: SearchResult) -> np.ndarray:
         """Return the metric of the same steps on all rows."""
         metric, last = self.standardised.root, result.path[0]
         for trial in result.path[1:]:
@@ -233,7 +223,8 @@ class Search:
                 search, like = self.of_squares, result.squares
             ridge = search.ridge(rows, metric, like.spread)
             weights, _ = ridge.solve(self.penalty(like.alpha))
-            metric = _root(self.gradients(ridge, weights, result.full), trial.power)
+            outer = ridge.outer_products(weights, result.full)
+            metric = _root(outer, trial.power)
             last = trial
         return self.ridge(rows, metric, last.spread).mapped.root
 
@@ -300,12 +291,12 @@ class Search:
                 path[-2] = replace(path[-2], fits=[])
 
 
-def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
-    """Return the rows for the search, without those of weight 0."""
+def sampled_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
+    """Return at most 10,000 of the rows, without those of weight 0."""
     numbers = np.arange(rows.n_rows)
-    if rows.n_rows > _MAX_SEARCHED:
+    if rows.n_rows > _MAX_ROWS:
         generator = stream.child("searched").generator()
-        numbers = np.sort(generator.choice(rows.n_rows, _MAX_SEARCHED, replace=False))
+        numbers = np.sort(generator.choice(rows.n_rows, _MAX_ROWS, replace=False))
     sample = rows.take(numbers)
     if sample.weight is None or bool((sample.weight > 0).all()):
         return sample

@@ -43,11 +43,9 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
-from randkern.tabular.local import CellRidge
-from randkern.tabular.members import Member
-from randkern.tabular.model import TabularModel
+from randkern.tabular.model import Member, TabularModel
+from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder
-from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
 # The place of this package's names in files.
@@ -100,7 +98,6 @@ _PARTS = (
     Candidates,
     ColumnEffects,
     Deviations,
-    CellRidge,
     ExactRidge,
     Member,
     TabularModel,

@@ -43,7 +43,7 @@ class Deadline:
         self.limit = float("inf") if limit is None else limit
         self.began = perf_counter() if began is None else began
         self.reserved = 0.0
-        self._pace = 0.0
+        self._paces: dict[str, float] = {}
 
     def __str__(self) -> str:
         return f"{self.limit - self.left:.0f} of {self.limit:g} s"
@@ -68,10 +68,10 @@ class Deadline:
     def _seconds_of_report(left: float) -> float:
         return min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
 
-    def reason_to_skip(self, operations: float) -> str | None:
-        """Return why a fit is not begun, or None if it ends in time at this pace."""
+    def reason_to_skip(self, kind: str, operations: float) -> str | None:
+        """Return why a fit is not begun, or None if it ends at the pace of its kind."""
         left = self.left
-        seconds = self._pace * operations
+        seconds = self._paces.get(kind, 0.0) * operations
         if left <= 0:
             return f"the time limit of {self.limit:g} s is over"
         if seconds > left:
@@ -81,9 +81,9 @@ class Deadline:
             )
         return None
 
-    def note(self, operations: float, seconds: float) -> None:
-        """Learn from a fit how fast the next ones are."""
-        self._pace = seconds / operations
+    def note(self, kind: str, operations: float, seconds: float) -> None:
+        """Learn from a fit how fast the next ones of its kind are."""
+        self._paces[kind] = seconds / operations
 
     def seconds_of_fits(
         self,
@@ -115,14 +115,15 @@ class Deadline:
 
 
 def _are_planned(X: Any, n_classes: int, first: float, refit: float) -> bool:
-    """Return whether a fit and another one, without a search, take about so long."""
+    """Return whether a fit and another one, without a search, take about so long.
+
+    And whether both have the time for all rows.
+    """
     n, d = X.shape
-    planned = [
-        planned_seconds(plan_of(n, d, n_classes, limit), n, d, n_classes)
-        for limit in (first, refit)
-    ]
+    plans = [plan_of(n, d, n_classes, limit) for limit in (first, refit)]
+    planned = [planned_seconds(plan, n, d, n_classes) for plan in plans]
     planned[1].pop("search")
-    return all(
+    return min(plan.fitted_rows for plan in plans) == n and all(
         sum(each.values()) <= _TOLERATED * limit
         for each, limit in zip(planned, (first, refit), strict=True)
     )

@@ -23,7 +23,6 @@ from randkern.reporting.deadline import Deadline
 from randkern.reporting.learning_curve import MAX_LOGISTIC_ROWS, learning_curve
 from randkern.reporting.scores import SCORES, EvaluatedModel, measured_text
 from randkern.reporting.summary import MAX_COLUMNS, Summary
-from randkern.tabular.code import shortened
 
 # Seconds of a figure of known numbers, of all fits of a learning curve, and of
 # importances, with a share of the time limit of the model; of predicting any rows.
@@ -174,7 +173,7 @@ def contents(
         "lengthscales": LENGTHSCALES,
         "classes": is_classifier(model),
         "trials": trials.head(_MAX_TRIALS).to_dict("records"),
-        "code": shortened(model.model_.explain()),
+        "code": repr(model.model_.to_estimator()),
         "cost": _cost(evaluated),
     }
 

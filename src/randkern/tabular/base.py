@@ -30,7 +30,8 @@ from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import is_noisy, log_squares
+from randkern.tabular.leave_one_out import log_squares
+from randkern.tabular.model import Member, TabularModel
 from randkern.tabular.presets import (
     EFFECT_ROWS,
     INDICATORS_PER_NUMBER,
@@ -38,9 +39,9 @@ from randkern.tabular.presets import (
     Plan,
     plan_of,
 )
-from randkern.tabular.rows import Rows, are_equal
+from randkern.tabular.rows import Table, are_equal
+from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, text_columns
-from randkern.tabular.trials import Trial
 from randkern.tabular.warm_start import Candidates
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
@@ -101,33 +102,31 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 weight = np.ones(n)
         return X, y, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(self, rows: Rows) -> Rows:
+    def _with_scores(self, table: Table) -> Table:
         """Return rows with scores in place of texts, and beside many categories."""
-        X, y, folds = rows.X, rows.y, rows.folds
-        weight = rows.weight if rows.weighted else None
-        is_classifier = is_noisy(self._loss)
-        n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
+        X, weight, folds = table.X, table.own_weight, table.folds
+        is_classifier = table.labels is not None
+        y = table.labels if is_classifier else table.Y
         self._texts = self._scores = None
         texts = text_columns(X, self.text_columns)
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        n_scores = 1 if is_classifier and n_targets == 2 else n_targets
-        categories = scored_columns(X, n_scores)
+        categories = scored_columns(X, table.Y.shape[1])
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)
-        return replace(rows, X=X)
+        return replace(table, X=X)
 
-    def _planned(self, rows: Rows, n_classes: int) -> tuple[Rows, Plan]:
+    def _planned(self, table: Table, n_classes: int) -> tuple[Table, Plan]:
         """Return rows whose copies are merged, and the plan for them."""
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
-            encoder.fit(rows.X, sample_weight=rows.weight)
-        rows = rows.merged(encoder)
+            encoder.fit(table.X, sample_weight=table.weight)
+        table = table.merged(encoder)
         n_numbers, *indicators = encoder.widths_
         d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
-        return rows, plan_of(len(rows), max(d, 1), n_classes, float(self.time_limit))
+        return table, plan_of(len(table), max(d, 1), n_classes, float(self.time_limit))
 
     def _search(
         self, learning: Learning, stream: Stream, report: FitReport
@@ -149,9 +148,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             is_stopped = any([report_trial(trial) for trial in known])
             self._keep_trials(known)
             return known, is_stopped
-        search = learning.search(stream.child("search"), report_trial)
-        self._keep_trials(search.tried)
-        return search.refined, search.stopped
+        n = len(learning.sample)
+        order = stream.child("search").generator().permutation(n)
+        search = learning.search(order, "the search", report_trial)
+        refined = search.run(learning.plan)
+        self._keep_trials(search.trials)
+        return refined, search.stopped
 
     def _keep_trials(self, trials: list[Trial]) -> None:
         """Store the leaderboard."""
@@ -167,6 +169,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             for trial in trials
         ]
 
+    def _keep_model(
+        self, pairs: list[tuple[Member, Trial]], learning: Learning, **options: Any
+    ) -> list[tuple[float, Trial]]:
+        """Store fits with weights of sum 1, and their kernels for a warm start.
+
+        Return the kernels with these weights.
+        """
+        total = sum(member.weight for member, _ in pairs)
+        members = [replace(member, weight=member.weight / total) for member, _ in pairs]
+        trials = [trial for _, trial in pairs]
+        self._candidates = Candidates.of(trials, learning.encoders)
+        self.model_ = TabularModel(
+            members,
+            unit=learning.table.unit,
+            texts=self._texts,
+            scores=self._scores,
+            **options,
+        )
+        weights = [member.weight for member in members]
+        return list(zip(weights, trials, strict=True))
+
     def _keep_effects(
         self,
         learning: Learning,
@@ -178,32 +201,34 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         Of labels, the same number of rows of each class, as far as there are enough: a
         few rows of a rare class tell little.
         """
-        positions = np.arange(len(learning.searched))
-        if learning.table.labels is not None:
-            labels = learning.table.labels[learning.searched]
-            positions = np.argsort(_ranks_within(labels), kind="stable")
+        sample = learning.sample
+        positions = np.arange(len(sample))
+        if sample.labels is not None:
+            positions = np.argsort(_ranks_within(sample.labels), kind="stable")
         positions = positions[:EFFECT_ROWS]
-        shown = learning.searched[positions]
+        shown = sample.take(positions)
         names = {trial.numbers for _, trial in parts}
-        folds = learning.table.folds
         self._effects = ColumnEffects(
             parts,
             {name: learning.codes[name][positions] for name in names},
             {name: learning.encoders[name].columns_ for name in names},
-            learning.table.Y[shown],
-            learning.table.weight[shown],
+            shown.Y,
+            shown.weight,
             seed=int(stream.child("importances").generator().integers(2**31)),
-            folds=None if folds is None else folds.take(shown),
+            folds=shown.folds,
         )
         self._importances: np.ndarray | None = None
 
     def _report(
-        self, plan: Plan, deadline: Deadline, n: int, n_used: int, n_held: int
+        self, plan: Plan, deadline: Deadline, n: int, n_left: int, n_held: int
     ) -> None:
-        """Store the report of a fit, and warn if its deadline has cut something."""
+        """Store the report of a fit to n rows, and warn if its deadline cut something.
+
+        `n_left` rows are not fitted; of these, `n_held` evaluate the fits.
+        """
         self.fit_report_: dict[str, Any] = {
             "rows": n,
-            "rows_used": n_used,
+            "rows_used": n - n_left,
             "rows_held_out": n_held,
             "plan": asdict(plan),
             "cut": list(deadline.cut),

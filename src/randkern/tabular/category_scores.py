@@ -11,16 +11,10 @@ from scipy import sparse
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import with_known_types
 from randkern.tabular.encoder import max_levels, n_repeated
-from randkern.tabular.target_encoding import (
-    Splits,
-    TargetEncoding,
-    best_ridge,
-)
+from randkern.tabular.target_encoding import TargetEncoding
 
 # At most so many scores in a table.
 _MAX_SCORES = 50
-# Rows by which the effect of a level is shrunk to zero; the best is chosen.
-_SHRINKAGES = (0.3, 3.0, 30.0)
 
 
 def scored_columns(X: Any, n_scores: int) -> list[Any]:
@@ -69,8 +63,8 @@ class CategoryScores(TargetEncoding):
     ----------
     levels_ : list of ndarray of object
         The known levels of each column; a missing value is None.
-    scores_ : list of ndarray of shape (n_levels + 1, n_scores)
-        Their scores, and that of all other levels.
+    intercept_ : ndarray of shape (n_scores,)
+    effects_ : list of ndarray of shape (n_levels, n_scores)
 
     References
     ----------
@@ -91,52 +85,28 @@ class CategoryScores(TargetEncoding):
     1  new         2.0
     """
 
-    def _fit_columns(
-        self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
-    ) -> list[np.ndarray]:
-        values = [objects_of(X[name]) for name in self.columns]
-        self.levels_ = [_levels(column) for column in values]
-        codes = np.array(list(map(_codes, values, self.levels_)))
-        Z = self._indicators(codes)
-        ridge, without = best_ridge(Z, Y, weight, splits, _SHRINKAGES)
-        self.scores_ = self._scores_of(ridge)
-        mean = np.average(Y, axis=0, weights=weight)
-        left_out = [np.tile(mean, (len(Y), 1)) for _ in self.columns]
-        for fit, (_, held) in zip(without, splits, strict=True):
-            parts = zip(left_out, codes, self._scores_of(fit), strict=True)
-            for out, code, scores in parts:
-                out[held] = scores[code[held]]
-        return left_out
+    _alphas = (0.3, 3.0, 30.0)
 
-    def _indicators(self, codes: np.ndarray) -> Any:
-        """Return the indicators of all known levels, a sparse matrix."""
-        sizes = np.array([len(levels) for levels in self.levels_])
-        first = sizes.cumsum() - sizes
-        column, row = np.nonzero(codes < sizes[:, None])
-        entries = np.ones(len(row)), (row, first[column] + codes[column, row])
-        return sparse.csr_array(entries, shape=(codes.shape[1], sizes.sum()))
+    def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
+        self.levels_ = [_levels(column) for column in columns]
+        return self._features(columns)
 
-    def _scores_of(self, ridge: Any) -> list[np.ndarray]:
-        """Return the scores of the levels of each column, and of others, (size, k)."""
-        effects = np.atleast_2d(ridge.coef_).T
-        ends = np.cumsum([len(levels) for levels in self.levels_])[:-1]
-        return [
-            ridge.intercept_ + np.vstack([part, 0.0 * effects[:1]])
-            for part in np.split(effects, ends)
-        ]
-
-    def _scores(self, X: Any) -> list[np.ndarray]:
-        parts = zip(self.columns, self.levels_, self.scores_, strict=True)
-        return [
-            scores[_codes(objects_of(X[name]), levels)]
-            for name, levels, scores in parts
-        ]
+    def _features(self, columns: list[np.ndarray]) -> list[Any]:
+        """Return the indicators of the known levels of each column."""
+        return list(map(_indicators, columns, self.levels_))
 
     def scores_of(self, at: int, levels: np.ndarray) -> np.ndarray:
         """Return the scores of some levels of a column, and of others, as last row."""
-        codes = _codes(np.array([*levels, None], dtype=object), self.levels_[at])
-        codes[-1] = len(self.levels_[at])
-        return self.scores_[at][codes]
+        own = _indicators(levels, self.levels_[at]) @ self.effects_[at]
+        return self.intercept_ + np.vstack([own, 0.0 * self.effects_[at][:1]])
+
+
+def _indicators(values: np.ndarray, levels: np.ndarray) -> Any:
+    """Return which of the levels each value is, a sparse matrix."""
+    place = {level: at for at, level in enumerate(levels.tolist())}
+    known = [at for at, value in enumerate(values.tolist()) if value in place]
+    entries = np.ones(len(known)), (known, [place[values[at]] for at in known])
+    return sparse.csr_array(entries, shape=(len(values), len(levels)))
 
 
 def _levels(values: np.ndarray) -> np.ndarray:
@@ -145,9 +115,3 @@ def _levels(values: np.ndarray) -> np.ndarray:
     levels = np.empty(len(repeated), dtype=object)
     levels[:] = sorted(repeated, key=lambda level: level is None)
     return levels
-
-
-def _codes(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the position of each value among the levels, which others follow."""
-    place = {level: at for at, level in enumerate(levels.tolist())}
-    return np.array([place.get(value, len(levels)) for value in values.tolist()], int)

@@ -16,21 +16,23 @@ from randkern._random import root_stream
 from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.grid_descent import descended
 from randkern.tabular.base import Tabular
 from randkern.tabular.class_cells import (
     chosen_in_cells,
     fit_all_in_cells,
     n_held_of,
-    split_rows,
-    table_of,
+    used_rows,
 )
 from randkern.tabular.combine import blend_probabilities, mean_log_loss
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import log_loss, log_probabilities
-from randkern.tabular.logistic import Part, fitted_part, predicted, strength
-from randkern.tabular.members import Member, normalised
-from randkern.tabular.model import TabularModel
+from randkern.tabular.logistic import (
+    HeldOut,
+    Part,
+    fitted_part,
+    with_best_penalty,
+)
+from randkern.tabular.model import Member
 from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
     FIRST_PENALTY,
@@ -38,9 +40,9 @@ from randkern.tabular.presets import (
     PENALTIES,
     Deadline,
 )
-from randkern.tabular.rows import Rows, Table, are_equal
-from randkern.tabular.trials import Trial
-from randkern.tabular.warm_start import Candidates
+from randkern.tabular.rows import Table
+from randkern.tabular.search import Trial
+from randkern.tabular.target_encoding import codes_of_targets
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
@@ -147,46 +149,34 @@ class TabularClassifier(ClassifierMixin, Tabular):
         deadline = Deadline.of(len(weight), self.time_limit)
         y = column_or_1d(typed_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
+        table = Table(X, y, weight, folds=folds).used(type(self).__name__)
         stream = root_stream(self.random_state)
-        rows = self._with_scores(rows.used(type(self).__name__))
-        labels, k = self._labels(rows.y), len(self.classes_)
-        rows, plan = self._planned(replace(rows, y=labels), k)
-        split = split_rows(rows, plan, stream)
-        rows = split.rows.normalised()
-        table = table_of(rows, k)
-        n_held = n_held_of(len(rows)) if plan.in_cells and rows.folds else 0
-        learning = Learning.of(
-            table, rows.counts, n_held, self._loss, stream, plan, deadline
-        )
+        labels = self._labels(table.Y)
+        k, Y = len(self.classes_), codes_of_targets(labels, True, len(labels))
+        table = self._with_scores(replace(table, Y=Y, labels=labels))
+        table, plan = self._planned(table, k)
+        n_planned = len(table)
+        table = used_rows(table, plan, stream).normalised()
+        n_held = 0
+        if table.folds is not None:
+            table = replace(table, folds=table.folds.with_effect(table.Y))
+            n_held = n_held_of(len(table)) if plan.in_cells else 0
+        learning = Learning.of(table, n_held, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         seed = int(stream.child("features").generator().integers(2**31))
         if plan.in_cells:
             compared = evaluated(trials, learning).kernels[:MAX_MEMBERS]
             kernels = [each.trial for each in compared]
             part, unknown = chosen_in_cells(kernels, learning, seed)
-            P, chosen = part.P, [(1.0, part)]
-            members = [fit_all_in_cells(part, learning, seed)]
+            P, pairs = part.P, [(fit_all_in_cells(part, learning, seed), part.trial)]
         else:
             chosen, P, unknown = self._chosen(trials, learning, is_stopped)
-            members = self._fit_members(chosen, learning, seed)
+            pairs = self._fit_members(chosen, learning, seed)
         of_class = unknown.labels[:, None] == np.arange(k)
         self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
-        pairs = _weighted_trials(members, chosen)
-        parts = [trial for _, trial in pairs]
-        self._candidates = Candidates.of(parts, learning.encoders)
-        self.model_ = TabularModel(
-            members,
-            split.held_out,
-            weighted=not are_equal(weight),  # zeros are passed too
-            unit=rows.unit,
-            temperature=self.temperature_,
-            note=split.note,
-            texts=self._texts,
-            scores=self._scores,
-        )
-        self._keep_effects(learning, pairs, stream)
-        self._report(plan, deadline, len(y), len(rows), 0)
+        parts = self._keep_model(pairs, learning, temperature=self.temperature_)
+        self._keep_effects(learning, parts, stream)
+        self._report(plan, deadline, len(y), n_planned - len(table), 0)
         report.end()
         return self
 
@@ -238,50 +228,38 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _best_penalty(
         self, kernel: Evaluated, found: OutOfFold, learning: Learning, start: int
     ) -> Part:
-        """Return logistic regression with the penalty of smallest log loss.
-
-        Penalties are shares of that of least squares; the search moves from `start` to
-        neighbours.
-        """
-        known, k = found.known, len(self.classes_)
-        out = known.take(found.predicted)
-
-        def evaluate(at: int) -> Part:
-            P = np.full((len(known), k), 1 / k)
-            splits = zip(kernel.without, found.folds.splits(), strict=True)
-            for trial, (rest, rows) in splits:
-                C = strength(Part(trial, PENALTIES[at], P, 0.0))
-                encoded = replace(known, X=learning.sample(trial)[: len(known)])
-                others, X = encoded.take(rest), encoded.X[rows]
-                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
-            P = P[found.predicted]
-            loss = mean_log_loss(P, out.labels, out.weight)
-            return Part(kernel.trial, PENALTIES[at], P, loss)
-
-        deadline = learning.deadline
-        return descended(
-            evaluate, start, len(PENALTIES), lambda: deadline.ends(COMPARISON)
+        """Return logistic regression with the penalty of smallest log loss."""
+        known, fits, places = found.known, [], []
+        splits = zip(kernel.without, found.folds.splits(), strict=True)
+        for trial, (rest, rows) in splits:
+            X = learning.codes[trial.numbers][: len(known)]
+            encoded = replace(known, X=X).take(np.append(rows, rest))
+            fits.append(HeldOut(trial, encoded, len(rows), 0))
+            places.append(rows)
+        part = with_best_penalty(
+            kernel.trial, fits, PENALTIES, start, learning.deadline
         )
+        return replace(part, P=part.P[np.argsort(np.concatenate(places))])
 
     @staticmethod
     def _fit_members(
         chosen: list[tuple[float, Part]], learning: Learning, seed: int
-    ) -> list[Member]:
+    ) -> list[tuple[Member, Trial]]:
         table, plan = learning.table, learning.plan
-        sample_weight = None if learning.counts is None else table.weight
-        members: list[Member] = []
+        pairs: list[tuple[Member, Trial]] = []
         adapted: dict[int, Trial] = {}
         for share, part in chosen:
             trial = part.trial
-            if members and learning.deadline.ends("the last fit"):
+            if pairs and learning.deadline.ends("the last fit"):
                 break
             if id(trial) not in adapted:
                 adapted[id(trial)] = learning.adapted(trial, plan.last_adapted_rows)
             part = replace(part, trial=adapted[id(trial)])
             encoded = learning.encoded_table(trial, table)
-            model = fitted_part(part, seed, encoded, sample_weight, learning.deadline)
-            members.append(Member(share, copy(learning.encoders[trial.numbers]), model))
-        return normalised(members)
+            model = fitted_part(part, seed, encoded, learning.deadline)
+            encoder = copy(learning.encoders[trial.numbers])
+            pairs.append((Member(share, encoder, model), trial))
+        return pairs
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes).
@@ -314,13 +292,3 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         P = self.predict_proba(X)
         return self.classes_[P.argmax(axis=1)]
-
-
-def _weighted_trials(
-    members: list[Member], chosen: list[tuple[float, Part]]
-) -> list[tuple[float, Trial]]:
-    """Return the weights of members with the trials behind them."""
-    return [
-        (member.weight, part.trial)
-        for member, (_, part) in zip(members, chosen, strict=False)
-    ]

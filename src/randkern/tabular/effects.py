@@ -13,10 +13,7 @@ from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds
 from randkern.tabular.presets import EFFECT_VALUES, LEAST_EFFECT_ROWS, SHUFFLES
 from randkern.tabular.rows import Table
-from randkern.tabular.trials import Trial
-
-# The weight of a kernel, and the kernel.
-Part = tuple[float, Trial]
+from randkern.tabular.search import Trial
 
 
 @dataclass
@@ -39,7 +36,7 @@ class ColumnEffects:
         Those of rows that depend on each other, which are whole in either half.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[tuple[float, Trial]]
     rows: dict[str, np.ndarray]
     columns: dict[str, np.ndarray]
     Y: np.ndarray
@@ -122,5 +119,5 @@ class _Fit(RegressorMixin, BaseEstimator):
             rows = effects.rows[trial.numbers]
             columns = effects.columns[trial.numbers]
             changed = rows[numbers[:, columns], np.arange(len(columns))]
-            total += share * fit.predict(changed)
+            total += share * fit.predict(changed).reshape(total.shape)
         return total

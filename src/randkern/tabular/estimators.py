@@ -17,56 +17,50 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.folds import Folds, divided
+from randkern.tabular.folds import divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
-from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
-from randkern.tabular.members import Member, normalised
-from randkern.tabular.model import TabularModel
+from randkern.tabular.local import fit_again, fit_in_cells
+from randkern.tabular.model import Member
 from randkern.tabular.out_of_fold import OutOfFold, evaluated
 from randkern.tabular.presets import (
+    MAX_EVALUATED,
     MAX_MEMBERS,
     VALIDATION_ROWS,
     Deadline,
     Plan,
 )
-from randkern.tabular.rows import Rows, Table, are_equal
+from randkern.tabular.rows import Table
+from randkern.tabular.search import Trial
 from randkern.tabular.target_transforms import TRANSFORMS
-from randkern.tabular.trials import Trial
-from randkern.tabular.warm_start import Candidates
 
 # Sums of squares of larger targets may overflow, and those of smaller ones vanish.
 _LARGEST_TARGET = 1e140
+
+
+# Rows, the positions of those that a fit does not know, and its residuals there.
+_Unknown = tuple[Table, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class _Split:
     """The rows to fit, and those that evaluate the fit.
 
-    `held_out` is the seed of the rows that are
-    not fitted, their number, and how many of the others are. Rows that depend on each
-    other are evaluated by rows `apart`. In time, these are the last ones, and the
-    `final` is fitted in the end. `evaluation` has the residuals of rows that fits of
-    many rows do not know.
+    `n_left` are not fitted. Rows that depend on each other are evaluated by rows
+    `apart`; in time, these are the last ones, and the `final` rows are fitted in the
+    end.
     """
 
-    rows: Rows
+    rows: Table
     in_cells: bool
-    n_fitted: int
-    held_out: tuple[int, int, int] | None = None
-    apart: Rows | None = None
-    final: Rows | None = None
-    evaluation: FitOfMany | None = None
-
-    @property
-    def evaluating(self) -> Rows:
-        """The rows of the `evaluation`."""
-        return self.rows if self.apart is None else self.apart
+    n_left: int = 0
+    apart: Table | None = None
+    final: Table | None = None
 
     @property
     def n_held(self) -> int:
         """The number of rows outside the fit that evaluate it."""
-        return 0 if self.apart is None or self.held_out is None else len(self.apart)
+        return 0 if self.apart is None or self.final is not None else len(self.apart)
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -111,8 +105,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     Attributes
     ----------
     model_ : TabularModel
-        The fitted parts; ``print(model_.explain())`` shows the code that builds them
-        from public parts of the library.
+        The fitted parts; ``model_.to_estimator()`` is an unfitted estimator of
+        public classes with the same kernels.
     leaderboard_ : DataFrame
         The trials: ``kernel``, ``numbers`` (how they are scaled), ``metric``
         (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean
@@ -136,14 +130,12 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, there are two fits to all rows,
-    weighted by rows that are left out one at a time; with `groups` or `time`, by some
-    1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
-    (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
-    each step from the rows of another cell, which resolve more detail than a sample of
-    the table. The other has Nyström features, whose penalty is chosen by
-    leave-one-out. Categories are one column per value, so the linear part of a sum of
-    kernels includes what :class:`~randkern.Categorical` would add.
+    165 seconds on. For more rows, or if time is short, the kernel is exact in
+    overlapping cells (:class:`~randkern.LocalRegressor`). It is learned further, each
+    step from the rows of another cell, which resolve more detail than a sample of the
+    table. With `groups` or `time`, it is not, and some 1,500 rows of whole groups or
+    periods evaluate the fit. Categories are one column per value, so the linear part of
+    a sum of kernels includes what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -222,48 +214,36 @@ class TabularRegressor(RegressorMixin, Tabular):
         deadline = Deadline.of(len(weight), self.time_limit)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
+        rows = Table(X, y.reshape(len(y), -1), weight, folds=folds)
         stream = root_stream(self.random_state)
         rows = self._with_scores(rows.used(type(self).__name__))
-        rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         rows, plan = self._planned(rows, 0)
         split = _split(rows, plan, stream)
         rows = split.rows
-        deviation = rows.y.std(axis=0)
-        Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        deviation = rows.Y.std(axis=0)
+        Y = (rows.Y - rows.Y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         if rows.folds is not None:
             rows = replace(rows, folds=rows.folds.with_effect(Y))
             split = replace(split, rows=rows)
-        table = Table(rows.X, Y, rows.weight, folds=rows.folds)
-        learning = Learning.of(
-            table, rows.counts, 0, self._loss, stream, plan, deadline
-        )
+        table = replace(rows, Y=Y)
+        learning = Learning.of(table, 0, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         chosen = _blended(found)
+        options = {"target_transform": self.target_transform}
         if split.in_cells:
             kernels = [trial for _, trial in chosen]
-            pairs, split = self._fit_many(kernels, learning, split, stream)
+            pair, unknown = self._fit_in_cells(kernels, learning, split, stream)
+            self._keep_model([pair], learning, **options)
+            # A kernel learned from rows as few as those of importances.
+            parts = [(1.0, kernels[0])]
         else:
-            pairs, split = self._fit_members(chosen, learning, split)
-        members = [member for member, _ in pairs]
-        self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
-        self.model_ = TabularModel(
-            members,
-            split.held_out,
-            weighted=not are_equal(weight),  # zeros are passed too
-            unit=rows.unit,
-            target_transform=self.target_transform,
-            note=_note(split, folds),
-            texts=self._texts,
-            scores=self._scores,
-        )
-        parts = [(member.weight, trial) for member, trial in pairs]
-        if split.in_cells:  # a kernel learned from rows as few as those here
-            parts = [(1.0, chosen[0][1])]
+            pairs = self._fit_members(chosen, learning, split)
+            parts = self._keep_model(pairs, learning, **options)
+            unknown = self._left_out(split, learning, parts, found)
         self._keep_effects(learning, parts, stream)
-        self._keep_intervals(split, learning, parts, found)
-        self._report(plan, deadline, len(y), split.n_fitted, split.n_held)
+        self._keep_intervals(*unknown)
+        self._report(plan, deadline, len(y), split.n_left, split.n_held)
         report.end()
         return self
 
@@ -285,88 +265,75 @@ class TabularRegressor(RegressorMixin, Tabular):
     @staticmethod
     def _fit_members(
         chosen: list[tuple[float, Trial]], learning: Learning, split: _Split
-    ) -> tuple[list[tuple[Member, Trial]], _Split]:
+    ) -> list[tuple[Member, Trial]]:
         """Fit the targets of the split; those of the table have variance 1."""
-        table = replace(learning.table, Y=split.rows.y)
         plan = learning.plan
-        members: list[Member] = []
-        fitted: list[Trial] = []
+        pairs: list[tuple[Member, Trial]] = []
         for share, trial in chosen[: plan.n_members]:
-            if members and learning.deadline.ends("the last fit"):
+            if pairs and learning.deadline.ends("the last fit"):
                 break  # one good fit is better
             adapted = learning.adapted(trial, plan.last_adapted_rows)
-            encoded = learning.encoded_table(adapted, table)
+            encoded = learning.encoded_table(adapted, split.rows)
             # The last rows, which evaluate the fit, are unknown to the search.
             fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, learning.order)
             encoder = learning.encoders[adapted.numbers]
-            fitted.append(trial)
-            members.append(Member(share, encoder, fit))
-        return list(zip(normalised(members), fitted, strict=True)), split
+            pairs.append((Member(share, encoder, fit), trial))
+        return pairs
 
     @staticmethod
-    def _fit_many(
+    def _fit_in_cells(
         trials: list[Trial], learning: Learning, split: _Split, stream: Stream
-    ) -> tuple[list[tuple[Member, Trial]], _Split]:
-        """Fit the rows of the split, and evaluate fits on rows unknown to them."""
-        table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
-        apart = None
-        if split.apart is not None:
-            apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        fits = fit_many(trials, table, apart, learning, weighted, stream)
-        pairs, split = fits.pairs, replace(split, evaluation=fits)
-        if split.final is not None:
-            rows = Table(split.final.X, split.final.y, split.final.weight)
-            pairs = fit_again(pairs, rows, learning, weighted)
-            split = replace(split, n_fitted=len(rows), held_out=None)
-        return pairs, split
+    ) -> tuple[tuple[Member, Trial], _Unknown]:
+        """Fit the rows of the split in cells.
 
-    def _keep_intervals(
+        Rows that are independent are left out one at a time.
+        """
+        trial, member, residuals = fit_in_cells(trials, split.rows, learning, stream)
+        if split.apart is None:
+            numbers = learning.order[:MAX_EVALUATED]
+            known, residuals = split.rows.take(numbers), residuals[numbers]
+        else:
+            known = split.apart
+            residuals = known.Y - member.predict(known.X)
+        if split.final is not None:
+            member = fit_again(member, trial, split.final, learning)
+        return (member, trial), (known, np.arange(len(known)), residuals)
+
+    def _left_out(
         self,
         split: _Split,
         learning: Learning,
         parts: list[tuple[float, Trial]],
         found: OutOfFold,
-    ) -> None:
-        """Store what intervals need, from residuals of rows unknown to the fit.
+    ) -> _Unknown:
+        """Return the rows that a fit leaves out, and their residuals.
 
-        If kernels were learned again, they do not know the rows either.
+        If kernels were learned again, these do not know the rows either.
         """
+        known, members = split.rows.take(learning.order), self.model_.members
+        if found.learned_again:
+            unknown = {id(each.trial): each.residuals for each in found.kernels}
+            own = [weight * unknown[id(trial)] for weight, trial in parts]
+            residuals = split.rows.Y.std(axis=0) * np.sum(own, axis=0)
+            return known, np.arange(len(known)), residuals
+        own = [member.weight * member.fit.residuals for member in members]
+        return known, members[0].fit.evaluated, np.sum(own, axis=0)
+
+    def _keep_intervals(
+        self, known: Table, left_out: np.ndarray, residuals: np.ndarray
+    ) -> None:
+        """Store what intervals need, from residuals of rows unknown to the fit."""
         first = self.model_.members[0]
-        if split.in_cells:
-            assert split.evaluation is not None
-            known = split.evaluating.take(split.evaluation.numbers)
-            residuals = split.evaluation.residuals
-            rows, left_out = first.rows_of(known.X), np.arange(len(known))
-        else:
-            known = split.rows.take(learning.order)
-            rows, left_out = first.fit.X, first.fit.evaluated
-            if found.learned_again:
-                left_out = np.arange(len(rows))
-            residuals = self._left_out(split, parts, found)
         self._intervals = Intervals.of(
-            rows,
+            first.rows_of(known.X),
             left_out,
-            known.y[left_out] - residuals,
+            known.Y[left_out] - residuals,
             residuals,
             known.weight,
             known.folds,
             kernel=first.kernel,
             alpha=first.alpha,
-            weighted=split.rows.weighted,
         )
-
-    def _left_out(
-        self, split: _Split, parts: list[tuple[float, Trial]], found: OutOfFold
-    ) -> np.ndarray:
-        """Return the residuals of rows left out of the members, (m, k)."""
-        if not found.learned_again:
-            members = self.model_.members
-            return np.sum(
-                [member.weight * member.fit.residuals for member in members], axis=0
-            )
-        unknown = {id(each.trial): each.residuals for each in found.kernels}
-        own = [weight * unknown[id(trial)] for weight, trial in parts]
-        return split.rows.y.std(axis=0) * np.sum(own, axis=0)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -441,13 +408,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         return tags
 
 
-def _split(rows: Rows, plan: Plan, stream: Stream) -> _Split:
+def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     """Hold some rows out if too many, or too dependent, for an exact fit."""
     from sklearn.model_selection import train_test_split
 
     n, most = len(rows), plan.fitted_rows
     if not plan.in_cells:
-        return _Split(rows.normalised(), False, n)
+        return _Split(rows.normalised(), False)
     seed = int(stream.child("held out").generator().integers(2**31))
     apart = final = None
     if rows.folds is None:
@@ -467,8 +434,7 @@ def _split(rows: Rows, plan: Plan, stream: Stream) -> _Split:
     return _Split(
         rows.take(fitted).normalised() if n_left else rows.normalised(),
         True,
-        len(fitted),
-        held_out=(seed, n_left, len(fitted)) if n_left else None,
+        n_left if final is None else n - len(final),
         apart=apart,
         final=final,
     )
@@ -484,15 +450,3 @@ def _blended(found: OutOfFold) -> list[tuple[float, Trial]]:
         if weight > 0
     ]
     return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
-
-
-def _note(split: _Split, folds: Folds | None) -> str:
-    """Return what the code of a model cannot say about its rows, if anything."""
-    effects = split.rows.folds is not None and split.rows.folds.effect > 0
-    if effects and not split.in_cells:
-        return "Groups have effects of their own in the model, but not in this code."
-    if split.apart is None or folds is None:
-        return ""
-    if folds.is_forward:
-        return f"The encoder is fitted to the first {len(split.rows):,} rows in time."
-    return f"X and y are the {split.n_fitted:,} rows of groups that are not held out."

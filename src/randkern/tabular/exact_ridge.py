@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import RegressorMixin, clone
 
+from randkern._fitting import is_late
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
+from randkern.kernels.default import TakesKernel
 from randkern.models.dual import exact_gram, solve_dual
-from randkern.solvers import Solution
 from randkern.tabular.folds import predicted_rows
 from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.presets import (
+    LATE_ROWS,
     MAX_LEFT_OUT,
     MIN_GAIN,
     SHORTER,
@@ -35,26 +36,61 @@ _BLOCK_BYTES = 64 * 10**6
 _LARGEST_RESIDUAL = 1e-6
 
 
-@dataclass
-class ExactRidge:
-    """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals.
+class ExactRidge(RegressorMixin, TakesKernel):
+    """Least squares with the exact kernel, Σ_i a_i k(x, x_i) + c.
 
-    `residuals`, (m, k), belong to the rows `evaluated`.
+    `residuals`, (m, k), are those of the rows `evaluated`, by fits without each of
+    them, or without its fold; after `fit`, `left_out` are their predictions.
     """
 
-    kernel: Kernel
-    alpha: float
     X: np.ndarray
     dual: np.ndarray
     intercept: np.ndarray
     evaluated: np.ndarray
     residuals: np.ndarray
+    left_out: np.ndarray
+
+    def __init__(self, kernel: Kernel | None = None, alpha: float = 1.0):
+        self.kernel = kernel
+        self.alpha = alpha
+
+    def fit(
+        self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None
+    ) -> ExactRidge:
+        """Fit the rows, and leave out each; once it is late, few of them."""
+        rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        table = Table(X[rows], y.reshape(len(X), -1)[rows], weight[rows])
+        self.solve(table, np.arange(len(rows)))
+        self.evaluated, self.left_out = rows, table.Y - self.residuals
+        return self
+
+    def solve(self, encoded: Table, evaluated: np.ndarray) -> float:
+        """Fit encoded rows, and leave out some; return the residual of the system."""
+        gram = exact_gram(self._kernel_or_default, encoded.X)
+        if encoded.folds is not None:
+            encoded.folds.add_effect(gram)
+        # A large mean would cost accuracy.
+        mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
+        solution, intercept, self.residuals = solve_dual(
+            gram,
+            encoded.Y - mean,
+            encoded.weight,
+            self.alpha,
+            fit_intercept=True,
+            left_out=evaluated,
+        )
+        self.X, self.dual = encoded.X, solution.value
+        self.intercept, self.evaluated = intercept + mean, evaluated
+        return float(solution.residual)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
+        X, kernel = X.astype(np.float64, copy=False), self._kernel_or_default
         out = np.empty((len(X), self.dual.shape[1]))
         for rows in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * len(self.X))):
-            out[rows] = self.kernel._gram(X[rows], self.X) @ self.dual
-        return out + self.intercept
+            out[rows] = kernel._gram(X[rows], self.X) @ self.dual
+        out += self.intercept
+        return out[:, 0] if out.shape[1] == 1 else out
 
 
 def fit_ridge(
@@ -67,50 +103,21 @@ def fit_ridge(
     """
     encoded = encoded.take(order)
     fit = fit_tail if encoded.folds is None else _fit_and_leave_out
-    mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
-    # A large mean would cost accuracy.
-    centred = replace(encoded, Y=encoded.Y - mean)
     with ignoring(IllConditionedWarning):
         while True:
             try:
-                fitted = fit(kernel, alpha, centred)
+                return fit(kernel, alpha, encoded)
             except np.linalg.LinAlgError:
                 alpha *= 10.0
-                continue
-            fitted.intercept = fitted.intercept + mean
-            return fitted
-
-
-def _check_solved(solution: Solution) -> None:
-    """Raise if a measured residual is too large."""
-    if not solution.residual <= _LARGEST_RESIDUAL:
-        raise np.linalg.LinAlgError(f"the residual is {solution.residual:.2g}.")
-
-
-def _gram_of(kernel: Kernel, encoded: Table) -> np.ndarray:
-    """Return the upper triangle of the Gram matrix, with the effects of groups."""
-    gram = exact_gram(kernel, encoded.X)
-    if encoded.folds is not None:
-        encoded.folds.add_effect(gram)
-    return gram
 
 
 def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out the last rows one at a time."""
-    n = len(encoded)
-    evaluated = np.arange(max(n - VALIDATION_ROWS, 0), n)
-    solution, intercept, residuals = solve_dual(
-        _gram_of(kernel, encoded),
-        encoded.Y,
-        encoded.weight,
-        alpha,
-        fit_intercept=True,
-        left_out=evaluated,
-    )
-    _check_solved(solution)
-    return ExactRidge(
-        kernel, alpha, encoded.X, solution.value, intercept, evaluated, residuals
-    )
+    n, fit = len(encoded), ExactRidge(kernel, alpha)
+    residual = fit.solve(encoded, np.arange(max(n - VALIDATION_ROWS, 0), n))
+    if not residual <= _LARGEST_RESIDUAL:
+        raise np.linalg.LinAlgError(f"the residual is {residual:.2g}.")
+    return fit
 
 
 def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
@@ -118,11 +125,13 @@ def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRid
     fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
     last = np.arange(max(n - MAX_LEFT_OUT, 0), n)
     tail = encoded.take(last)
-    residuals = leave_one_out(kernel, alpha, tail.X, tail.Y, tail.weight, tail.folds)
+    Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
+    residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
     if residuals is None:
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    evaluated = last[predicted_rows(tail.folds, len(tail))]
-    return replace(fit, evaluated=evaluated, residuals=residuals)
+    fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
+    fit.residuals = residuals
+    return fit
 
 
 def adapted(

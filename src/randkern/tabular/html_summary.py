@@ -17,7 +17,7 @@ def fitted_rows(model: Any) -> str | None:
     """Say how many rows a model is fitted to, and why not all; None if it is all."""
     report = model.fit_report_
     fitted, held, n = report["rows_used"], report["rows_held_out"], report["rows"]
-    if model.model_.held_out is None:
+    if fitted == n:
         return None
     text = f"fitted to {fitted:,} of {n:,} rows"
     if fitted + held < n:

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from randkern._random import Stream, root_stream
+from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
-from randkern.tabular.folds import Folds, divided
+from randkern.tabular.folds import divided
 from randkern.tabular.leave_one_out import Loss
 from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
 from randkern.tabular.rows import Table
-from randkern.tabular.search import KernelSearch
-from randkern.tabular.trials import Trial
+from randkern.tabular.search import KernelSearch, Trial
 
 # The step of fits that choose kernels, for the deadline.
 COMPARISON = "the comparison of kernels"
@@ -31,29 +30,18 @@ _ENCODED_ROWS = 65_536
 
 
 @dataclass(frozen=True)
-class SearchResult:
-    """The best trials of a search, `refined` ones first; and all that were `tried`."""
-
-    refined: list[Trial]
-    tried: list[Trial]
-    stopped: bool
-
-
-@dataclass(frozen=True)
 class Learning:
     """The rows and encoders of a fit, from which kernels are learned.
 
     `order` is a random order of the table's rows. The search uses the first of them,
-    `searched`, whose codes for each scaling of numbers are `codes`. `counts` are the
-    weights of the rows for encoders, None if they are equal.
+    the `sample`, whose rows encoded for each scaling of numbers are `codes`.
     """
 
     table: Table
     order: np.ndarray
-    searched: np.ndarray
+    sample: Table
     encoders: dict[str, TabularEncoder]
     codes: dict[str, np.ndarray]
-    counts: np.ndarray | None
     loss: Loss
     plan: Plan
     deadline: Deadline
@@ -62,7 +50,6 @@ class Learning:
     def of(
         cls,
         table: Table,
-        counts: np.ndarray | None,
         n_held: int,
         loss: Loss,
         stream: Stream,
@@ -79,7 +66,8 @@ class Learning:
         if n_held:
             parts = divided(order, table.folds, n_held)
             order, n_first = np.concatenate(parts), len(parts[0])
-        searched = order[: min(plan.searched_rows, n_first)]
+        sample = table.take(order[: min(plan.searched_rows, n_first)])
+        counts = table.counts
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
         # Quantiles end at the last known time, beyond which all rows would be alike.
@@ -89,11 +77,8 @@ class Learning:
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
                 )
-        sample = safe_indexing(table.X, searched)
-        codes = {name: e.transform(sample) for name, e in encoders.items()}
-        return cls(
-            table, order, searched, encoders, codes, counts, loss, plan, deadline
-        )
+        codes = {name: e.transform(sample.X) for name, e in encoders.items()}
+        return cls(table, order, sample, encoders, codes, loss, plan, deadline)
 
     @property
     def n_again(self) -> int:
@@ -105,24 +90,10 @@ class Learning:
         is_forward = folds is not None and folds.is_forward
         return 0 if is_forward else self.plan.n_refits
 
-    @property
-    def searched_folds(self) -> Folds | None:
-        """The folds of the searched rows."""
-        folds = self.table.folds
-        return None if folds is None else folds.take(self.searched)
-
-    def n_columns(self, trial: Trial) -> int:
-        """Return the number of columns of the trial's kernel."""
-        return self.codes[trial.numbers].shape[1]
-
-    def sample(self, trial: Trial) -> np.ndarray:
-        """Return the searched rows, encoded for the kernel of a trial."""
-        return self.codes[trial.numbers]
-
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
-        if X is self.table.X and len(self.searched) == len(self.table):
-            codes = self.codes[trial.numbers][np.argsort(self.searched)]
+        if X is self.table.X and len(self.sample) == len(self.table):
+            codes = self.codes[trial.numbers][np.argsort(self.order)]
             return codes.astype(dtype, copy=False)
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
         parts = [
@@ -142,46 +113,39 @@ class Learning:
         """Return a table with its rows encoded for the kernel of a trial."""
         return replace(table, X=self.encoded(trial, table.X, dtype))
 
-    def search(self, stream: Stream, report: Callable[[Trial], bool]) -> SearchResult:
-        """Return the best trials of a search, and all."""
-        blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
-        Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
-        search = KernelSearch(
+    def search(
+        self,
+        order: np.ndarray,
+        step: str = COMPARISON,
+        report: Callable[[Trial], bool] = lambda _: False,
+    ) -> KernelSearch:
+        """Return a search that learns from the rows of the sample in some order."""
+        return KernelSearch(
             self.codes,
-            blocks,
-            Y,
-            weight,
-            self.deadline,
-            stream,
-            report,
+            self.blocks,
+            self.sample,
+            order,
             self.loss,
-            self.searched_folds,
+            self.deadline,
+            step,
+            report,
         )
-        refined = search.run(self.plan)
-        return SearchResult(refined, search.log.trials, search.log.stopped)
+
+    @property
+    def blocks(self) -> dict[str, np.ndarray]:
+        """The blocks of columns of the encoders."""
+        return {name: encoder.blocks_ for name, encoder in self.encoders.items()}
 
     def relearned(self, trial: Trial, positions: np.ndarray) -> Trial | None:
-        """Return a trial's kernel learned from some of the searched rows only.
+        """Return a trial's kernel learned from some rows of the sample only.
 
         None if there is nothing to learn from them, or it has to end early.
         """
-        Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
-        varies = np.ptp(Y[positions], axis=0).any()
+        varies = np.ptp(self.sample.Y[positions], axis=0).any()
         is_late = self.deadline.ends(COMPARISON)
         if len(positions) < _MIN_LEARNED or not varies or is_late:
             return None
-        search = KernelSearch(
-            {trial.numbers: self.codes[trial.numbers]},
-            {trial.numbers: self.encoders[trial.numbers].blocks_},
-            Y,
-            weight,
-            self.deadline,
-            root_stream(0),
-            loss=self.loss,
-            folds=self.searched_folds,
-        )
-        search.step = COMPARISON
-        learned = search.again(trial, positions)
+        learned = self.search(positions).again(trial)
         return None if self.deadline.ends(COMPARISON) else learned
 
     def adapted(self, trial: Trial, n_rows: int) -> Trial:

@@ -8,92 +8,40 @@ dense as the table, so each step of learning here uses those of another cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import clone
 
-from randkern._fitting import is_late
 from randkern._random import Stream
 from randkern.kernels import Kernel
-from randkern.kernels.default import TakesKernel
 from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
-from randkern.models.dual import exact_gram, solve_dual
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.members import fit_quietly
+from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.presets import (
     CELL_STEPS,
-    LATE_ROWS,
     TRIED_STEPS,
     VALIDATION_CELLS,
 )
 from randkern.tabular.rows import Table
-from randkern.tabular.search import KernelSearch
-from randkern.tabular.trials import Trial
-
-
-class CellRidge(RegressorMixin, TakesKernel):
-    """Least squares with the exact kernel, also without each of the rows.
-
-    `left_out_`, (n, k), are the predictions for the rows of the fit by fits without
-    them. Once it is late, few rows are fitted.
-    """
-
-    ridge_: ExactRidge
-    left_out_: np.ndarray
-
-    def __init__(self, kernel: Kernel | None = None, alpha: float = 1.0):
-        self.kernel = kernel
-        self.alpha = alpha
-
-    def fit(
-        self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None
-    ) -> CellRidge:
-        kernel = self._kernel_or_default
-        Y = y.reshape(len(X), -1)
-        rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
-        weight = None if sample_weight is None else sample_weight[rows]
-        mean = np.average(Y[rows], axis=0, weights=weight)
-        solution, intercept, residuals = solve_dual(
-            exact_gram(kernel, X[rows]),
-            Y[rows] - mean,
-            weight,
-            self.alpha,
-            fit_intercept=True,
-            left_out=np.arange(len(rows)),
-        )
-        intercept = intercept + mean
-        self.ridge_ = ExactRidge(
-            kernel, self.alpha, X[rows], solution.value, intercept, rows, residuals
-        )
-        all_fitted = len(rows) == len(X)
-        self.left_out_ = np.empty(Y.shape) if all_fitted else self._values(X)
-        self.left_out_[rows] = Y[rows] - residuals
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        values = self._values(X)
-        return values[:, 0] if values.shape[1] == 1 else values
-
-    def _values(self, X: np.ndarray) -> np.ndarray:
-        return self.ridge_.predict(X.astype(np.float64, copy=False))
+from randkern.tabular.search import KernelSearch, Trial
 
 
 def left_out_in_cells(model: LocalRegressor, X: np.ndarray) -> np.ndarray:
-    """Return predictions (n, k) for the rows of a fit of `CellRidge` without them."""
+    """Return predictions (n, k) for the rows of a fit of `ExactRidge` without them."""
     out: Any = 0.0
     scaled = scaled_rows(model.kernel_, X, Stream(0))
     for cell, members, weight in model.tree_.cells(scaled):
-        fit = model.estimators_[cell]
-        _, here, own = np.intersect1d(
-            members, model.estimators_samples_[cell], return_indices=True
-        )
-        values = np.empty((len(members), fit.left_out_.shape[1]))
-        values[here] = fit.left_out_[own]
+        fit: Any = model.estimators_[cell]
+        known = np.asarray(model.estimators_samples_[cell])[fit.evaluated]
+        _, here, own = np.intersect1d(members, known, return_indices=True)
+        values = np.empty((len(members), fit.left_out.shape[1]))
+        values[here] = fit.left_out[own]
         others = np.delete(np.arange(len(members)), here)
         if len(others):
             values[others] = fit.predict(X[members[others]]).reshape(len(others), -1)
@@ -159,25 +107,21 @@ def learned_in_cells(
     rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
     some = table.take(np.concatenate(rows))
     cells = _Cells(m, some, learning.codes_of(trials, some.X))
-    blocks = {name: learning.encoders[name].blocks_ for name in cells.codes}
-    weight = some.weight / some.weight.mean()
-    search = KernelSearch(
-        cells.codes,
-        blocks,
-        some.Y,
-        weight,
-        deadline,
-        stream,
-        loss=learning.loss,
-    )
-    search.step = COMPARISON
     validation = range(n_learned, n_learned + VALIDATION_CELLS)
     learning_rows = np.arange(n_learned * m)
+    search = KernelSearch(
+        cells.codes,
+        learning.blocks,
+        some.normalised(),
+        learning_rows,
+        learning.loss,
+        deadline,
+        COMPARISON,
+    )
     found: list[Trial] = []
     for trial in trials:
         if found and deadline.ends(COMPARISON):
             break
-        search.order = learning_rows
         found += [trial, search.stream(search.started(trial), m, TRIED_STEPS)]
     losses = [cells.loss(trial, validation, learning) for trial in found]
     best = int(np.argmin(losses))
@@ -190,28 +134,32 @@ def learned_in_cells(
 
 
 def fit_in_cells(
-    trials: Sequence[Trial],
-    y: np.ndarray,
-    weight: np.ndarray | None,
-    learning: Learning,
-    stream: Stream,
-    are_independent: bool = True,
-) -> tuple[Trial, LocalRegressor]:
+    trials: Sequence[Trial], table: Table, learning: Learning, stream: Stream
+) -> tuple[Trial, Member, np.ndarray]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as planned.
 
-    All cells have the penalty that is learned with the kernel: if each chose its own,
-    the same work would allow cells of little more than half as many rows, and errors
-    would be larger. Rows that depend on each other do not learn kernels in cells, as
-    their leave-one-out errors are too small.
+    Returns the kernel, the fit, and its residuals (n, k) of rows left out. All cells
+    have the penalty that is learned with the kernel: if each chose its own, the same
+    work would allow cells of little more than half as many rows, and errors would be
+    larger. Rows that depend on each other do not learn kernels in cells, as their
+    leave-one-out errors are too small.
     """
-    X = learning.table.X
-    U = learning.encoded(trials[0], X, "float32")
     trial = trials[0]
-    if are_independent:
+    U = learning.encoded(trial, table.X, "float32")
+    if table.folds is None:
         trial = learned_in_cells(trials, U, learning, stream)
     if trial.numbers != trials[0].numbers:
-        U = learning.encoded(trial, X, "float32")
-    ridge = CellRidge(trial.kernel, float(trial.alpha))
+        U = learning.encoded(trial, table.X, "float32")
+    ridge = ExactRidge(trial.kernel, float(trial.alpha))
     model = LocalRegressor(ridge, learning.plan.cell_rows)
-    fit_quietly(model, U, y, weight, learning.deadline)
-    return trial, model
+    fit_quietly(model, U, table.Y, table.own_weight, learning.deadline)
+    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+    left_out = left_out_in_cells(model, U)
+    return trial, Member(1.0, encoder, model), table.Y - left_out
+
+
+def fit_again(member: Member, trial: Trial, table: Table, learning: Learning) -> Member:
+    """Return a fit to other rows with the same kernel and penalty."""
+    U, model = learning.encoded(trial, table.X, "float32"), clone(member.fit)
+    fit_quietly(model, U, table.Y, table.own_weight)
+    return replace(member, fit=model)

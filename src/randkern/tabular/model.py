@@ -1,58 +1,108 @@
-"""Models of tables: the weighted mean of members, for rows before encoding."""
+"""Models of tables: the weighted mean of fits, each with its encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
 
+from randkern._fitting import ending
 from randkern._sklearn import num_samples, safe_indexing
+from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
+from randkern.exceptions import IllConditionedWarning
+from randkern.kernels import Kernel
+from randkern.models import KernelRidgeRegressor
 from randkern.tabular.category_scores import CategoryScores
-from randkern.tabular.code import code_of_model
-from randkern.tabular.members import Member
+from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.presets import Deadline
+from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.texts import TextEncoder
 
+MEMORY_LIMIT = "3GB"
 _BLOCK_BYTES = 64 * 10**6
+
+
+@dataclass
+class Member:
+    """A fit to encoded rows, and its weight in the prediction."""
+
+    weight: float
+    encoder: TabularEncoder
+    fit: Any
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("turn", None) is not None:
+            raise ValueError(
+                "the model is of an earlier version of randkern, and reads rotated "
+                "columns, which this version does not have; predict with the version "
+                "that wrote it, or fit the model again."
+            )
+        vars(self).update(state)
+
+    def rows_of(self, X: Any) -> np.ndarray:
+        """Return encoded rows for the fit."""
+        return self.encoder.transform(X)
+
+    @property
+    def kernel(self) -> Kernel:
+        return getattr(self.fit, "kernel_", None) or self.fit.kernel
+
+    @property
+    def alpha(self) -> float:
+        """The penalty of a least-squares fit."""
+        return float(getattr(self.fit, "estimator", self.fit).alpha)  # of cells
+
+    @property
+    def n_targets(self) -> int:
+        """The number of targets of a regression."""
+        fit = self.fit
+        if hasattr(fit, "estimators_"):
+            fit = fit.estimators_[0]
+        return np.size(fit.intercept)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions, or class probabilities, (n, k)."""
+        # Large weights of opposite signs leave float32 features an accuracy of 1e-4.
+        rows = self.encoder.transform(X).astype(np.float64, copy=False)
+        if hasattr(self.fit, "predict_proba"):
+            return np.asarray(self.fit.predict_proba(rows))
+        return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
 
 
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
-    `held_out` is the seed of the rows that are not fitted, their number, and how many
-    are. `unit` is the divisor of the weights, if rows have any,
-    and `temperature` that of the logarithms of a classifier's probabilities. The
-    targets of the members are those of the fit, if it has any, after
-    `target_transform`; `note` is a comment on them that the code needs, in place of how
-    they are held out. Members take rows in which scores replace `texts` and
-    stand beside categories.
+    `unit` is what the weights of rows have been divided by, and `temperature` the
+    divisor of the logarithms of a classifier's probabilities. Members predict targets
+    after `target_transform`, from rows in which scores replace `texts` and stand beside
+    categories.
     """
 
     # Files of earlier versions do not have these.
     target_transform: str | None = None
-    note = ""
     texts: TextEncoder | None = None
     scores: CategoryScores | None = None
 
     def __init__(
         self,
         members: Sequence[Member],
-        held_out: tuple[int, int, int] | None = None,
         *,
-        weighted: bool = False,
         unit: float = 1.0,
         temperature: float | None = None,
         target_transform: str | None = None,
-        note: str = "",
         texts: TextEncoder | None = None,
         scores: CategoryScores | None = None,
     ):
-        self.note, self.texts, self.scores = note, texts, scores
-        self.target_transform = target_transform
-        self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
-        self.held_out = held_out
+        self.unit, self.temperature = unit, temperature
+        self.target_transform = target_transform
+        self.texts, self.scores = texts, scores
 
     def with_scores(self, X: Any) -> Any:
         """Return a table with the scores that the members take."""
@@ -75,10 +125,77 @@ class TabularModel:
         parts = [member.weight * member.predict(X) for member in self.members]
         return np.sum(parts, axis=0)
 
-    def explain(self) -> str:
-        """Return code that fits this model to X and y with public classes.
+    def to_estimator(self) -> Any:
+        """Return an unfitted estimator of public classes with these kernels.
 
-        The code assigns it to ``model`` and reads weights from ``sample_weight``. That
-        of a classifier ends with its calibrated probabilities.
+        Its representation shows how the model is built; fitted to the same rows, with
+        weights if the model had any, it predicts what the model does. It does not have
+        the temperature of a classifier, nor the effects of groups.
+
+        Returns
+        -------
+        estimator
+            A pipeline of an encoder and a model with a kernel; of several fits, a
+            `VotingRegressor` or a `VotingClassifier`.
         """
-        return code_of_model(self)
+        weights, models = zip(*self.parts(), strict=True)
+        parts = [(f"model_{at}", model) for at, model in enumerate(models, start=1)]
+        model = models[0]
+        if len(parts) > 1 and self.temperature is not None:
+            from sklearn.ensemble import VotingClassifier
+
+            model = VotingClassifier(parts, voting="soft", weights=list(weights))
+        elif len(parts) > 1:
+            from sklearn.ensemble import VotingRegressor
+            from sklearn.multioutput import MultiOutputRegressor
+
+            model = VotingRegressor(parts, weights=list(weights))
+            if self.members[0].n_targets > 1:
+                model = MultiOutputRegressor(model)
+        scores = [clone(each) for each in (self.texts, self.scores) if each is not None]
+        if scores:
+            model = make_pipeline(*scores, model)
+        if self.target_transform is None:
+            return model
+        from sklearn.compose import TransformedTargetRegressor
+
+        there, back, _ = TRANSFORMS[self.target_transform]
+        return TransformedTargetRegressor(model, func=there, inverse_func=back)
+
+    def parts(self) -> list[tuple[float, Any]]:
+        """Return the weight of each fit, and an unfitted pipeline of public classes."""
+        return [
+            (
+                float(member.weight),
+                make_pipeline(clone(member.encoder), self._unfitted(member)),
+            )
+            for member in self.members
+        ]
+
+    def _unfitted(self, member: Member) -> Any:
+        """Return the model of a member, with a penalty for weights in their unit."""
+        fit = getattr(member.fit, "estimator", member.fit)  # of cells
+        if self.temperature is None:
+            alpha = float(fit.alpha * self.unit)
+            model = KernelRidgeRegressor(
+                fit.kernel, alpha, None, solver="cholesky", fit_intercept=True
+            )
+        elif hasattr(fit, "C"):
+            model = clone(fit).set_params(C=float(fit.C / self.unit))
+        else:
+            model = clone(fit).set_params(alpha=float(fit.alpha * self.unit))
+        if fit is member.fit:
+            return model
+        return clone(member.fit).set_params(estimator=model)
+
+
+def fit_quietly(
+    model: Any, X: Any, y: Any, weight: Any, deadline: Deadline | None = None
+) -> None:
+    """Fit a model without warnings of what is expected of its data.
+
+    Iterations end by the deadline, if there is one.
+    """
+    with ignoring(ConvergenceWarning, IllConditionedWarning):
+        with ending(lambda: deadline is not None and deadline.ends("the last fit")):
+            model.fit(X, y, weight)

@@ -21,7 +21,7 @@ from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.presets import MAX_MEMBERS
 from randkern.tabular.rows import Table
-from randkern.tabular.trials import Trial
+from randkern.tabular.search import Trial
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,9 @@ def evaluated(
     has to end early, the kernels of the trials are evaluated.
     """
     plan = learning.plan
-    n = len(learning.searched) if plan.n_refits else plan.compared_rows
-    known = learning.table.take(learning.searched[:n])
+    known = learning.sample
+    if not plan.n_refits:
+        known = known.take(np.arange(min(plan.compared_rows, len(known))))
     folds = few_folds(known.folds, len(known))
     if folds.is_forward:  # few periods tell less about kernels than the evidence
         trials = trials[:1]
@@ -100,7 +101,8 @@ def _evaluated(
     Least squares alone leaves out single rows, or single groups; logistic regression is
     compared with it, and takes a fit without each fold.
     """
-    U, out, residuals = learning.sample(trial)[: len(known)], folds.predicted, None
+    U, out = learning.codes[trial.numbers][: len(known)], folds.predicted
+    residuals = None
     left_out = known.folds if known.labels is None else folds
     while residuals is None:  # other rows may need a larger penalty
         options = known.Y, known.weight, left_out
@@ -122,7 +124,8 @@ def _learned_again(
         learned = learning.relearned(trial, rest)
         if learned is None:
             return None
-        U, options = learning.sample(learned), (known.Y, known.weight, folds)
+        U = learning.codes[learned.numbers]
+        options = known.Y, known.weight, folds
         unknown = leave_one_out(
             learned.kernel, learned.alpha, U[: len(known)], *options
         )

@@ -90,11 +90,9 @@ MAX_MEMBERS = 3
 # The most rows whose Gram matrix is factorised: beyond, it does not fit in memory. Up
 # to so many it always is, and else if the least search leaves the time.
 MAX_FACTORISED, ALWAYS_FACTORISED = 16_000, 2000
-# Of many rows, shares of the last step: learning in cells, the fit in cells, and that
-# of landmarks beside it; of classes, the kernel's, the penalty's and the fit's.
-_CELL_SHARES, _CLASS_SHARES = (0.3, 0.4, 0.25), (0.25, 0.25, 0.5)
-# Landmarks beside cells.
-_LANDMARKS = (500, 8000)
+# Of many rows, shares of the last step, for numbers and for classes: learning in cells,
+# the fit, and choosing a penalty.
+_CELL_SHARES, _CLASS_SHARES = (0.35, 0.6, 0.0), (0.25, 0.5, 0.25)
 # Rows of a cell from which kernels are learned, and the evaluations that it takes.
 _LEARNED_ROWS, _CELL_EVALUATIONS = (200, 1000), 112
 # Rows of a cell: matrices of the most take a gigabyte, and those of classes are in
@@ -136,11 +134,8 @@ VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
 # Factors of lengthscales and penalties for more rows than those of the search, and the
 # least gain of the loss.
 SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
-# The multiples of the penalty from which a fit of landmarks chooses.
-MULTIPLES = tuple(10.0 ** (at / 2) for at in range(-4, 9))
-# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
-# where predictions would take more values of the kernel.
-MAX_EVALUATED, EVALUATED_ENTRIES = 20_000, 10**8
+# Rows that evaluate fits, from which quantiles have standard errors of .2 %.
+MAX_EVALUATED = 20_000
 # Steps of learning the best kernel in cells, after those that try it, and cells that
 # evaluate kernels; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
@@ -176,9 +171,8 @@ SHUFFLES, EFFECT_VALUES, LEAST_EFFECT_ROWS = 3, 2e8, 100
 # per entry and column.
 _RATE = 3e10
 _ENTRY_SECONDS, _COLUMN_SECONDS = 2e-8, 2e-10
-# Operations of an exact fit per n³, and of one with residuals of rows left out; for
-# features, the share of products in the time.
-_FACTORISING, _LEAVING_OUT, _FEATURES_SHARE = 0.25, 1.2, 0.3
+# Operations of an exact fit per n³, and of one with residuals of rows left out.
+_FACTORISING, _LEAVING_OUT = 0.25, 1.2
 # Seconds of a leave-one-out loss with its gradient: in all, per n·d, n², n²·d, n²·k and
 # n³, for n rows, d columns and k targets.
 _EVALUATION = (3e-4, 1.5e-7, 6e-8, 9e-10, 7.5e-10, 3.4e-11)
@@ -232,12 +226,6 @@ def _exact(n: int, d: int) -> float:
 def _left_out(n: int, d: int) -> float:
     """Return the seconds of an exact fit to n rows and of residuals without them."""
     return _gram(n, d) + _LEAVING_OUT * float(n) ** 3 / _RATE
-
-
-def _landmarks(n: int, D: int, d: int = 0) -> float:
-    """Return the seconds of least squares with D landmarks on n rows."""
-    entries = n * D * (_ENTRY_SECONDS + _COLUMN_SECONDS * d)
-    return n * D**2 / (_FEATURES_SHARE * _RATE) + entries
 
 
 def _logistic(n: int, d: int, k: int, n_fits: float = 1.0) -> float:
@@ -311,8 +299,6 @@ class Plan:
         Fits that are averaged, and the rows to which their kernels are adapted.
     learned_rows, cell_rows : int
         Rows of the cells in which kernels are learned, and of those that are fitted.
-    n_landmarks : int
-        Of the fit beside cells.
     choosing_rows, choosing_cells : int
         Rows that choose the penalty of classes, or cells of 1,000 rows.
     """
@@ -332,7 +318,6 @@ class Plan:
     last_adapted_rows: int = 0
     learned_rows: int = _LEARNED_ROWS[0]
     cell_rows: int = 0
-    n_landmarks: int = 0
     choosing_rows: int = 0
     choosing_cells: int = 0
 
@@ -417,8 +402,7 @@ def _cells_seconds(plan: Plan, d: int, k: int, is_classes: bool) -> float:
         choosing = _KERNELS * _logistic(CHOOSING_CELL_ROWS, d, k, _TRIED)
         seconds += plan.choosing_cells * choosing
         return seconds + n_cells * (_CELL_SECONDS + _logistic(m, d, k))
-    seconds += n_cells * (_CELL_SECONDS + _left_out(m, d))
-    return seconds + _landmarks(n, plan.n_landmarks, d)
+    return seconds + n_cells * (_CELL_SECONDS + _left_out(m, d))
 
 
 def _plan(
@@ -439,8 +423,7 @@ def _plan(
         seconds /= 2
     plan = _comparing_plan(plan, d, k, seconds, share.adapted * budget)
     if in_cells:
-        fit = _logistic_cells_plan if n_classes else _ridge_cells_plan
-        return fit(plan, n, d, k, last, time_limit)
+        return _cells_plan(plan, n, d, n_classes, last, time_limit)
     cost = _exact(n, d)
     if n_classes:
         cost = _logistic(n, d, k)
@@ -498,57 +481,42 @@ def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
     return replace(plan, n_parts=n_parts, compared_rows=rows)
 
 
-def _learned_rows(d: int, k: int, seconds: float) -> int:
-    """Return the rows of each cell from which kernels are learned."""
-    return largest(
-        lambda m: _CELL_EVALUATIONS * _evaluation(m, d, k), seconds, *_LEARNED_ROWS
-    )
-
-
-def _ridge_cells_plan(
-    plan: Plan, n: int, d: int, k: int, last: float, time_limit: float
+def _cells_plan(
+    plan: Plan, n: int, d: int, n_classes: int, last: float, time_limit: float
 ) -> Plan:
-    """Return a plan of regression in cells, and with landmarks beside them."""
-
-    def cost(rows: int) -> float:
-        return _gram(rows, d) + 2 * _factorising(rows)
-
-    learning, cells, whole = (share * last for share in _CELL_SHARES)
-    fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit))
-    return replace(
-        plan,
-        in_cells=True,
-        fitted_rows=fitted,
-        n_members=MAX_MEMBERS,
-        learned_rows=_learned_rows(d, k, learning),
-        cell_rows=_cells(cost, fitted, cells, _CELL_ROWS[1]),
-        n_landmarks=largest(lambda D: _landmarks(fitted, D, d), whole, *_LANDMARKS),
+    """Return a plan of fits in cells, which take about `last` seconds."""
+    k = n_classes if n_classes > 2 else 1
+    shares, most = (
+        (_CLASS_SHARES, _CLASS_CELL_ROWS)
+        if n_classes
+        else (_CELL_SHARES, _CELL_ROWS[1])
     )
+    learning, cells, penalty = (share * last for share in shares)
 
+    def cost(m: int) -> float:
+        return _logistic(m, d, k) if n_classes else _gram(m, d) + 2 * _factorising(m)
 
-def _logistic_cells_plan(
-    plan: Plan, n: int, d: int, k: int, last: float, time_limit: float
-) -> Plan:
-    """Return a plan of classes in cells."""
-
-    def cost(rows: int) -> float:
-        return _logistic(rows, d, k)
+    def learned(m: int) -> float:
+        return _CELL_EVALUATIONS * _evaluation(m, d, k)
 
     def choosing(m: int) -> float:
         return _KERNELS * _logistic(m, d, k, _TRIED)
 
-    learning, penalty, cells = (share * last for share in _CLASS_SHARES)
     fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit))
-    each = choosing(CHOOSING_CELL_ROWS)
-    most = min(_CHOOSING_ROWS[k > 1], n)
-    return replace(
+    plan = replace(
         plan,
         in_cells=True,
         fitted_rows=fitted,
-        learned_rows=_learned_rows(d, k, learning),
-        cell_rows=_cells(cost, fitted, cells, _CLASS_CELL_ROWS),
+        learned_rows=largest(learned, learning, *_LEARNED_ROWS),
+        cell_rows=_cells(cost, fitted, cells, most),
+    )
+    if not n_classes:
+        return plan
+    each, least = choosing(CHOOSING_CELL_ROWS), min(CHOOSING_CELL_ROWS, n)
+    return replace(
+        plan,
         choosing_cells=largest(lambda m: m * each, penalty, *_CHOOSING_CELLS),
-        choosing_rows=largest(choosing, penalty, min(CHOOSING_CELL_ROWS, n), most),
+        choosing_rows=largest(choosing, penalty, least, min(_CHOOSING_ROWS[k > 1], n)),
     )
 
 
@@ -579,11 +547,10 @@ class Deadline:
     """
 
     limit: float
-    clock: Callable[[], float] = field(default=working_seconds, repr=False)
     cut: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._began = self.clock()
+        self._began = working_seconds()
 
     @classmethod
     def of(cls, n: int, time_limit: float) -> Deadline:
@@ -593,7 +560,7 @@ class Deadline:
 
     def ends(self, step: str) -> bool:
         """Return whether a step has to end now, and note that."""
-        late = self.clock() - self._began > _ENDS[step] * self.limit
+        late = working_seconds() - self._began > _ENDS[step] * self.limit
         if late and step not in self.cut:
             self.cut.append(step)
         return late

@@ -20,30 +20,35 @@ _MAX_MIXED = 0.1
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Checked rows with labels or targets, and whether positive weights differ.
+class Table:
+    """Rows with targets (n, k), or codes of labels, and weights.
 
-    `folds` are those of rows that depend on each other, and `unit` is what the weights
-    have been divided by.
+    Also the labels, if any, the folds of rows that depend on each other, and the `unit`
+    that the weights have been divided by.
     """
 
     X: Any
-    y: np.ndarray
+    Y: np.ndarray
     weight: np.ndarray
-    weighted: bool
+    labels: Any = None
     folds: Folds | None = None
     unit: float = 1.0
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self.Y)
 
-    def take(self, rows: np.ndarray) -> Rows:
-        X = safe_indexing(self.X, rows)
-        folds = None if self.folds is None else self.folds.take(rows)
-        y, weight = self.y[rows], self.weight[rows]
-        return replace(self, X=X, y=y, weight=weight, folds=folds)
+    def take(self, rows: np.ndarray) -> Table:
+        """Return some of the rows."""
+        return replace(
+            self,
+            X=safe_indexing(self.X, rows),
+            Y=self.Y[rows],
+            weight=self.weight[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            folds=None if self.folds is None else self.folds.take(rows),
+        )
 
-    def used(self, name: str) -> Rows:
+    def used(self, name: str) -> Table:
         """Return the rows with positive weight; raise if an estimator needs more."""
         used = np.flatnonzero(self.weight)
         if len(used) < 2:
@@ -53,58 +58,41 @@ class Rows:
             )
         return self if len(used) == len(self) else self.take(used)
 
-    def merged(self, encoder: TabularEncoder) -> Rows:
+    def merged(self, encoder: TabularEncoder) -> Table:
         """Merge copies of a row in a fold and sum their weights.
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
         if len(self) > MAX_FACTORISED:
             return self
-        if not self.weighted and are_different(self.X):
+        if self.own_weight is None and are_different(self.X):
             return self
         U = encoder.transform(self.X)
         if self.folds is not None:
             U = np.column_stack([U, self.folds.codes])
-        different = different_rows(U, self.y, self.weight)
-        if different is None or (len(different[0]) == len(self) and not self.weighted):
+        targets = self.Y if self.labels is None else self.labels
+        different = different_rows(U, targets, self.weight)
+        if different is None:
             return self
         rows, weight = different
+        if len(rows) == len(self) and self.own_weight is None:
+            return self
         return replace(self.take(rows), weight=weight)
 
-    def normalised(self) -> Rows:
+    def normalised(self) -> Table:
         """Return rows whose weights have mean 1."""
         unit = float(self.weight.mean())
         return replace(self, weight=self.weight / unit, unit=unit)
 
     @property
+    def own_weight(self) -> np.ndarray | None:
+        """The weights, None if they are equal."""
+        return None if are_equal(self.weight) else self.weight
+
+    @property
     def counts(self) -> np.ndarray | None:
-        """The weights for encoders, which repeat rows; None if they are equal."""
-        equal = not self.weighted and are_equal(self.weight)
-        return None if equal else self.unit * self.weight
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows, with targets (n, k) or codes of labels, and weights.
-
-    Also the labels, if any, and the folds of rows that depend on each other.
-    """
-
-    X: Any
-    Y: np.ndarray
-    weight: np.ndarray
-    labels: Any = None
-    folds: Folds | None = None
-
-    def __len__(self) -> int:
-        return len(self.Y)
-
-    def take(self, rows: np.ndarray) -> Table:
-        """Return some of the rows."""
-        labels = None if self.labels is None else self.labels[rows]
-        folds = None if self.folds is None else self.folds.take(rows)
-        X = safe_indexing(self.X, rows)
-        return Table(X, self.Y[rows], self.weight[rows], labels, folds)
+        """The weights before normalisation, which repeat rows; None if equal."""
+        return None if are_equal(self.weight) else self.unit * self.weight
 
 
 def are_equal(weight: np.ndarray) -> bool:

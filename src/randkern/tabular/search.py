@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from randkern._random import Stream
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels import Gaussian, Kernel, Laplacian, Linear, Matern
-from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -23,7 +21,6 @@ from randkern.tabular.leave_one_out import (
     Objective,
     OutOfTimeError,
     is_noisy,
-    log_squares,
 )
 from randkern.tabular.presets import (
     ALPHAS,
@@ -40,7 +37,7 @@ from randkern.tabular.presets import (
     Deadline,
     Plan,
 )
-from randkern.tabular.trials import Trial, TrialLog, kinds_first
+from randkern.tabular.rows import Table
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
@@ -48,6 +45,32 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Gaussian": Gaussian,
 }
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel with its penalty, and its leave-one-out error.
+
+    `error` is the root mean squared error relative to predicting the mean of the
+    targets.
+    """
+
+    form: str
+    numbers: str
+    metric: str
+    kernel: Kernel
+    alpha: float
+    error: float
+    n_rows: int
+    seconds: float
+    theta: np.ndarray
+    origin: np.ndarray
+    objective: float
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """The form, the scaling of numbers and the metric of what starts from it."""
+        return self.form, self.numbers, "diagonal"
 
 
 class Adam:
@@ -79,43 +102,41 @@ class Adam:
 class KernelSearch:
     """Descents from several kernels and column encodings, refining the best.
 
-    For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
-    blocks of columns that share a lengthscale. The search ends with its deadline, but
-    not before the first three kernels, or if `report`, called with every trial, says
-    so. Up to 2,500 rows, and targets of groups or in time, are learned by their
-    evidence; more, and labels of groups, by the leave-one-out loss.
+    For each way of scaling numbers, `codes` are the encoded rows of `table`, and
+    `blocks` the blocks of columns that share a lengthscale. The rows are used in
+    `order`. All trials are in `trials`. The search ends with the deadline of its
+    `step`, but not before the first three kernels, or if `report`, called with every
+    trial, says so: it is then `stopped`. Up to 2,500 rows, and targets of groups or in
+    time, are learned by their evidence; more, and labels of groups, by the
+    leave-one-out loss.
     """
-
-    step = "the search"
 
     def __init__(
         self,
-        rows: dict[str, np.ndarray],
+        codes: dict[str, np.ndarray],
         blocks: dict[str, np.ndarray],
-        Y: np.ndarray,
-        weight: np.ndarray,
+        table: Table,
+        order: np.ndarray,
+        loss: Loss,
         deadline: Deadline,
-        stream: Stream,
+        step: str,
         report: Callable[[Trial], bool] = lambda _: False,
-        loss: Loss = log_squares,
-        folds: Folds | None = None,
     ):
+        self.codes, self.blocks, self.table, self.order = codes, blocks, table, order
         self.loss, self.precision = loss, PRECISIONS[is_noisy(loss)]
-        self.folds = folds
-        by_evidence = len(Y) <= SEARCHED_ONCE
+        self.deadline, self.step, self.report = deadline, step, report
+        self.trials: list[Trial] = []
+        self.stopped = False
+        folds, by_evidence = table.folds, len(table) <= SEARCHED_ONCE
         if folds is not None:  # of labels of 50 new groups, log loss would be .03 more
             by_evidence = folds.is_forward or not is_noisy(loss)
         self.criterion: type[Objective] = Evidence if by_evidence else LeaveOneOut
-        self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
-        self.deadline = deadline
-        self.log = TrialLog(report)
-        self.order = stream.generator().permutation(len(Y))
 
     # -- one descent ------------------------------------------------------------------
 
     def _kernel(self, form: str, numbers: str, spread: float) -> Kernel:
         base, _, linear = form.partition(" + ")
-        X = self.rows[numbers]
+        X = self.codes[numbers]
         deviation = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
         if base == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
@@ -132,36 +153,30 @@ class KernelSearch:
         form: str,
         numbers: str,
         rows: np.ndarray,
-        precision: float | None = None,
     ) -> Objective:
+        folds = self.table.folds
         return self.criterion(
             kernel,
-            self.rows[numbers][rows],
-            self.Y[rows],
-            self.weight[rows],
+            self.codes[numbers][rows],
+            self.table.Y[rows],
+            self.table.weight[rows],
             self._ties(form, numbers),
             self._is_in_time,
             self.loss,
-            self.precision if precision is None else precision,
-            None if self.folds is None else self.folds.take(rows),
+            self.precision,
+            None if folds is None else folds.take(rows),
         )
 
     def _is_in_time(self) -> bool:
         """Return whether there is time for an evaluation; the floor always has it."""
-        return len(self.log.trials) < FLOOR or not self.deadline.ends(self.step)
+        return len(self.trials) < FLOOR or not self.deadline.ends(self.step)
 
-    def _objective_of(
-        self, trial: Trial, rows: np.ndarray, precision: float | None = None
-    ) -> Objective:
+    def _objective_of(self, trial: Trial, rows: np.ndarray) -> Objective:
         """Return the objective of a trial's kernel on some rows."""
-        kind = trial.kernel, trial.form, trial.numbers
-        return self._objective(*kind, rows, precision)
+        return self._objective(trial.kernel, trial.form, trial.numbers, rows)
 
     def _record(
-        self,
-        goal: Objective,
-        kind: tuple[str, str, str],
-        began: float,
+        self, goal: Objective, kind: tuple[str, str, str], began: float
     ) -> Trial:
         """Report the best point of an objective as a trial of this kind."""
         value, theta = goal.best
@@ -176,12 +191,13 @@ class KernelSearch:
             origin=goal.origin,
             objective=value,
         )
-        self.log.add(trial)
+        self.trials.append(trial)
+        self.stopped = self.report(trial) or self.stopped
         return trial
 
     @property
     def _over(self) -> bool:
-        return self.log.stopped or not self._is_in_time()
+        return self.stopped or not self._is_in_time()
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
@@ -202,13 +218,8 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
-        return self._descend(start, self.order[:n], steps, form)
-
-    def _descend(
-        self, start: Trial, rows: np.ndarray, steps: int, form: str = ""
-    ) -> Trial:
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, rows)
+        goal = self._objective_of(start, self.order[:n])
         goal.origin = start.origin
         goal.descend(start.theta, steps)
         return self._record(goal, start.kind, began)
@@ -246,7 +257,7 @@ class KernelSearch:
         thetas: list[np.ndarray] = []
         for at in range(steps):
             rows = np.take(self.order, np.arange(at * n, (at + 1) * n), mode="wrap")
-            goal = self._objective_of(start, rows, 0.0)
+            goal = self._objective_of(start, rows)  # without an origin, no prior
             _, gradient = goal(path.theta)
             if goal.best[1] is not None:
                 values.append(goal.best[0])
@@ -261,9 +272,9 @@ class KernelSearch:
         goal.origin = start.origin
         return self._record(goal, start.kind, began)
 
-    def again(self, like: Trial, rows: np.ndarray) -> Trial:
-        """Learn the kernel and metric of a trial from these rows only."""
-        self.order, n = rows, len(rows)
+    def again(self, like: Trial) -> Trial:
+        """Learn the kernel and metric of a trial from the rows of the order only."""
+        n = len(self.order)
         start = self.isotropic(like.form, like.numbers, n)
         if like.metric == "none":
             return start
@@ -273,7 +284,9 @@ class KernelSearch:
 
     def run(self, plan: Plan) -> list[Trial]:
         """Return the best trials, refined ones first."""
-        descents = self._from_many if len(self.Y) > SEARCHED_ONCE else self._from_few
+        descents = (
+            self._from_many if len(self.table) > SEARCHED_ONCE else self._from_few
+        )
         trials = descents(plan)
         return kinds_first(trials)[:N_KEPT]
 
@@ -290,13 +303,13 @@ class KernelSearch:
                 break
             trials.append(self.descend(start, n, -(-steps // 2), form))
         trials.sort(key=lambda trial: trial.objective)
-        if plan.more_rows > n and not self.log.stopped:
+        if plan.more_rows > n and not self.stopped:
             steps = -(-steps // 2)
             trials = self._best_refined(
                 trials, lambda trial: self.descend(trial, plan.more_rows, steps)
             )
         # Many lengthscales may overfit few rows.
-        isotropic = [trial for trial in self.log.trials if trial.metric == "none"]
+        isotropic = [trial for trial in self.trials if trial.metric == "none"]
         trials.append(min(isotropic, key=lambda trial: trial.objective))
         return trials
 
@@ -323,7 +336,7 @@ class KernelSearch:
         )
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
-        for numbers in self.rows:
+        for numbers in self.codes:
             for form in _FIRST_FORMS:
                 yield form, numbers
 
@@ -352,3 +365,15 @@ class KernelSearch:
             refined.append(refine(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + trials[len(refined) :]
+
+
+def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
+    """Return first the best of each scaling with a metric, and of each form, first."""
+    firsts = {(trial.numbers, trial.metric): trial for trial in reversed(trials)}
+    forms = {trial.form: trial for trial in reversed(trials)}
+    is_other = [
+        (trial is not firsts[trial.numbers, trial.metric])
+        + (trial is not forms[trial.form])
+        for trial in trials
+    ]
+    return [trials[at] for at in np.argsort(is_other, kind="stable")]

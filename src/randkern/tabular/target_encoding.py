@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._tables import objects_of
 from randkern.tabular.folds import Folds
 
 _Self = TypeVar("_Self", bound="TargetEncoding")
@@ -25,7 +27,8 @@ _MAX_COMPARED = 5000
 class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
     """Base class of encoders that learn scores of columns from targets.
 
-    The scores of a column predict the target from it alone. As in
+    A ridge regression predicts the targets from features of all columns together. The
+    score of a column is the intercept plus what its own features add. As in
     :class:`sklearn.preprocessing.TargetEncoder`, `fit_transform` predicts each row from
     the other folds, so that a model of the scores does not see the row's own target in
     them; ``fit(X, y).transform(X)`` differs from it. Copies of a row are in one fold.
@@ -47,6 +50,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
 
     # Whether scores take the place of the columns that they are learned from.
     _replaces = False
+    # Penalties of the ridge regression, of which the best is chosen.
+    _alphas: ClassVar[tuple[float, ...]]
 
     def __init__(self, columns: Sequence[Any], *, classes: bool = False):
         self.columns = columns
@@ -84,7 +89,17 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         folds = _random_folds(X, Y) if folds is None else folds
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         self.n_scores_ = Y.shape[1]
-        scores = self._fit_columns(X, Y, weight / weight.mean(), list(folds.splits()))
+        weight, splits = weight / weight.mean(), list(folds.splits())
+        blocks = self._fit_features([objects_of(X[name]) for name in self.columns])
+        Z = sparse.hstack(blocks, format="csr")
+        ridge, without = best_ridge(Z, Y, weight, splits, self._alphas)
+        self.intercept_, self.effects_ = _effects(ridge, blocks)
+        mean = np.average(Y, axis=0, weights=weight)
+        scores = [np.tile(mean, (len(Y), 1)) for _ in blocks]
+        for fit, (_, held) in zip(without, splits, strict=True):
+            intercept, effects = _effects(fit, blocks)
+            for out, block, own in zip(scores, blocks, effects, strict=True):
+                out[held] = intercept + block[held] @ own
         return self._with_scores(X, scores)
 
     def transform(self, X: Any) -> Any:
@@ -95,17 +110,19 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         X : dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        return self._with_scores(X, self._scores(X))
+        values = [objects_of(X[name]) for name in self.columns]
+        blocks = zip(self._features(values), self.effects_, strict=True)
+        return self._with_scores(
+            X, [self.intercept_ + block @ own for block, own in blocks]
+        )
 
     @abstractmethod
-    def _fit_columns(
-        self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
-    ) -> list[np.ndarray]:
-        """Fit, and return the scores (n, k) of each column by the other folds."""
+    def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
+        """Learn the features of each column's values, and return them (n, m)."""
 
     @abstractmethod
-    def _scores(self, X: Any) -> list[np.ndarray]:
-        """Return the scores (n, k) of each column."""
+    def _features(self, columns: list[np.ndarray]) -> list[Any]:
+        """Return the features of each column's values, sparse matrices (n, m)."""
 
     def sources(self) -> np.ndarray:
         """Return the position in the table of the fit of each new table's columns."""
@@ -142,6 +159,12 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         kind = type(X[X.columns[0]])  # polars
         columns = [kind(name, column) for name, column in named.items()]
         return X.with_columns(columns).drop(replaced)
+
+
+def _effects(ridge: Any, blocks: list[Any]) -> tuple[Any, list[np.ndarray]]:
+    """Return the intercept of ridge regression, and the effects of each block."""
+    ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
+    return ridge.intercept_, np.split(np.atleast_2d(ridge.coef_).T, ends)
 
 
 def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:

@@ -9,12 +9,10 @@ import numpy as np
 
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
-from randkern.tabular.target_encoding import Splits, TargetEncoding, best_ridge
+from randkern.tabular.target_encoding import TargetEncoding
 
 # Numbers into which words and pairs of words are hashed.
 _N_HASHED = 2**16
-# Penalties of linear models of rows of length 1.
-_ALPHAS = (0.1, 1.0, 10.0)
 # Names of dtypes of categories, of pandas and of polars.
 _CATEGORIES = ("category", "categorical", "enum")
 
@@ -60,8 +58,10 @@ class TextEncoder(TargetEncoding):
 
     Attributes
     ----------
-    models_ : list of Pipeline
-        The weights of words and the ridge regression of each column.
+    tfidf_ : list of TfidfTransformer
+        The weights of words in each column.
+    intercept_ : ndarray of shape (n_scores,)
+    effects_ : list of ndarray of shape (2 ** 16, n_scores)
 
     References
     ----------
@@ -82,37 +82,28 @@ class TextEncoder(TargetEncoding):
 
     _replaces = True
 
-    def _fit_columns(
-        self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
-    ) -> list[np.ndarray]:
+    _alphas = (0.1, 1.0, 10.0)
+
+    def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
         from sklearn.feature_extraction.text import TfidfTransformer
-        from sklearn.pipeline import make_pipeline
 
-        self.models_: list[Any] = []
-        left_out = []
-        for name in self.columns:
-            tfidf = TfidfTransformer(sublinear_tf=True)
-            Z = tfidf.fit_transform(_hashed(X[name]))
-            ridge, without = best_ridge(Z, Y, weight, splits, _ALPHAS)
-            self.models_.append(make_pipeline(tfidf, ridge))
-            scores = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
-            for fit, (_, held) in zip(without, splits, strict=True):
-                scores[held] = fit.predict(Z[held]).reshape(len(held), -1)
-            left_out.append(scores)
-        return left_out
+        self.tfidf_ = [TfidfTransformer(sublinear_tf=True) for _ in columns]
+        for tfidf, column in zip(self.tfidf_, columns, strict=True):
+            tfidf.fit(_hashed(column))
+        return self._features(columns)
 
-    def _scores(self, X: Any) -> list[np.ndarray]:
+    def _features(self, columns: list[np.ndarray]) -> list[Any]:
         return [
-            model.predict(_hashed(X[name])).reshape(len(X), -1)
-            for name, model in zip(self.columns, self.models_, strict=True)
+            tfidf.transform(_hashed(column))
+            for tfidf, column in zip(self.tfidf_, columns, strict=True)
         ]
 
 
-def _hashed(column: Any) -> Any:
+def _hashed(values: np.ndarray) -> Any:
     """Return how often each hashed word or pair of words occurs, a sparse matrix."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    texts = ["" if value is None else str(value) for value in objects_of(column)]
+    texts = ["" if value is None else str(value) for value in values]
     vectorizer = HashingVectorizer(
         n_features=_N_HASHED, ngram_range=(1, 2), alternate_sign=False, norm=None
     )

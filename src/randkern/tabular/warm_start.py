@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.trials import Trial
+from randkern.tabular.search import Trial
 
 # The input column of an encoded one, and its name; they do not change between fits.
 Column = tuple[int, str]

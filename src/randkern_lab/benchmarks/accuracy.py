@@ -126,7 +126,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             "n_seeds": options.seeds,
         },
         "exact": exact,
-        "summary": summarise(pd.DataFrame(records)),
+        "summary": summarise(records),
     }
 
 

@@ -108,35 +108,11 @@ class FeatureMap:
         if self.method in ("Nystroem", "landmarks"):
             check_landmarks(n, n_components)
 
-    def matrix_bytes(self, d: int, n_components: int) -> int:
-        """Estimate the peak memory of the random matrix, while it is drawn.
-
-        It is zero for projections that store none.
-        """
-        # Pairs need half as many rows as columns; complex rows count twice.
-        pairs = self.package == "randkern" and self.family == "gaussian"
-        rows = -(-n_components // 2) if pairs else n_components
-        entries = rows * d * (2 if self.family == "optical" else 1)
-        single = np.dtype(self.dtype).itemsize
-        if self.method in ("Nystroem", "landmarks"):  # a decomposition, and factors
-            return n_components * d * single + 4 * 8 * n_components**2
-        if self.method == "PolynomialCountSketch":  # hashes, and a complex sketch
-            return 16 * d * int(self.degree)
-        if self.method == "RBFSampler":  # drawn in float64, then converted
-            return entries * (12 if self.dtype == "float32" else 8)
-        if self.method == "orthogonal":  # float64, and the QR of its blocks
-            return entries * (8 + single) + 3 * 8 * d * min(d, rows)
-        if self.method == "qmc":  # float64 points and their normal quantiles
-            return entries * (16 + single)
-        return 0 if self.method in ("streamed", "structured") else entries * single
-
-    def working_bytes(self) -> int:
-        """Estimate the memory besides input and output, per element of the output."""
-        if self.method == "two products":
-            return np.dtype(self.dtype).itemsize  # the second product
-        if self.method == "PolynomialCountSketch":  # sketches, transforms, a product
-            return 24 * int(self.degree) + 16
-        return 0
+    def most_bytes(self, n: int, d: int, n_components: int) -> int:
+        """Return more than it takes: a matrix in float64, its draws, and features."""
+        stored = self.method not in ("streamed", "structured", "PolynomialCountSketch")
+        copies = 8 if self.method == "PolynomialCountSketch" else 3
+        return 24 * d * n_components * stored + 8 * copies * n * n_components
 
 
 @dataclass

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
-from ..contenders import nonempty_records
+from ..contenders import check_any
 from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
@@ -102,7 +102,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     bounds = roofline(options.n, options.d, options.n_components)
     work = Work(options, limit, bounds, recorder.say)
     recorder.measure(grid(family=options.families), work.measure)
-    nonempty_records(recorder)
+    check_any(recorder)
     return {"arguments": {"memory_limit": limit}, "roofline": bounds}
 
 
@@ -172,13 +172,10 @@ class Work:
         """Raise SkippedCase if a contender cannot run within the memory limit."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
         contender.check(n, size)
-        itemsize = np.dtype(contender.dtype).itemsize
-        matrix = contender.matrix_bytes(d, size)
-        arrays = (n * d + n * size) * itemsize + n * size * contender.working_bytes()
-        if matrix + arrays > self.limit:
+        needed = contender.most_bytes(n, d, size)
+        if needed > self.limit:
             raise SkippedCase(
-                f"its matrix takes {format_bytes(matrix)}, input and output "
-                f"{format_bytes(arrays)}: more than the limit of "
+                f"it may take {format_bytes(needed)}, more than the limit of "
                 f"{format_bytes(self.limit)}"
             )
 

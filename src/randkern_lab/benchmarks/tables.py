@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 
 import randkern as rk
 
-from ..contenders import Contender, nonempty_records
+from ..contenders import Contender, check_any
 from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
@@ -387,8 +387,8 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 
     cases = grid(table=paths, fold=range(options.folds), method=options.methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
-    recorder.measure(named, measure)
-    records = pd.DataFrame(nonempty_records(recorder))
+    records = recorder.measure(named, measure)
+    check_any(recorder)
     ranks = {
         f"{kind}, {measure}": mean_ranks(records, kind, measure)
         for kind, measure in (

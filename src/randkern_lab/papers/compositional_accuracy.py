@@ -147,7 +147,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         seconds = watch.lap().seconds
         return gram_errors(Z, problem.exact) | {"seconds": seconds}
 
-    records = pd.DataFrame(recorder.measure(cases(), measure))
+    records = recorder.measure(cases(), measure)
     seeds = records.groupby(["kernel", "method", "n_components"], sort=False)
     medians = seeds[[*_MEASURES, "seconds"]].median().assign(seeds=seeds.size())
     return {

@@ -117,7 +117,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         }
     seeds = range(options.seed, options.seed + options.repeats)
     cases = grid(data=options.data, seed=seeds, method=METHODS)
-    records = pd.DataFrame(recorder.measure(cases, partial(fitted, options)))
+    records = recorder.measure(cases, partial(fitted, options))
     means = records.groupby(_KEYS, sort=False, dropna=False).test_error.mean()
     return {
         "dataset": {"name": ", ".join(sets), "sets": sets},

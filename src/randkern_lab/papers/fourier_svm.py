@@ -149,7 +149,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     soft = {name: task for name, task in tasks.items() if task.sizes}
     records = recorder.measure(_cases(options, soft), measure)
     exponents: Case = {}
-    by_rows = pd.DataFrame(records).query("measure == 'rows'")
+    by_rows = records.query("measure == 'rows'")
     for (data, method), own in by_rows.groupby(["dataset", "method"], sort=False):
         power = fitted_power(own.n_train, own.cpu_seconds)
         exponents.setdefault(data, {})[method] = power

@@ -201,7 +201,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             },
         },
         "n_components": size,
-        "exponents": _exponents(pd.DataFrame(records)),
+        "exponents": _exponents(records),
         "conventions": {
             c: {"expected": expected[c], "found": float(found[c])} for c in CONVENTIONS
         },

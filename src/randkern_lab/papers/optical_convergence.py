@@ -108,13 +108,13 @@ def run(options: Options, recorder: Recorder) -> Case:
     )
     powers = {
         str(degree): fitted_power(own.n_components, own.error)
-        for degree, own in pd.DataFrame(errors).groupby("degree")
+        for degree, own in errors.groupby("degree")
     }
     return {
         "dataset": {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]},
         "exponents": powers,
         "variances": {str(m): _relative_variance(m) for m in DEGREES},
-        "constants": _constants(pd.DataFrame(beyond)),
+        "constants": _constants(beyond),
         "published": [
             {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
         ],

@@ -145,8 +145,8 @@ def explain_dashes(axes: Any, shown: pd.DataFrame) -> None:
 
 def published_curves() -> pd.DataFrame:
     """Return the published errors and seconds on Fashion-MNIST, by D and exact."""
-    features = pd.DataFrame(published_rows("fashion-mnist-features"))
-    kernels = pd.DataFrame(published_rows("fashion-mnist-kernels"))
+    features = published_rows("fashion-mnist-features")
+    kernels = published_rows("fashion-mnist-kernels")
     kernels = kernels.rename(columns={"kernel": "features"}).assign(n_components=None)
     names = {
         "projection_s": "projection_seconds",

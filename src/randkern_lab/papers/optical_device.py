@@ -172,25 +172,18 @@ def run(options: Options, recorder: Recorder) -> Case:
 
     cases = [{"variant": name, "seed": options.seed} for name in options.variants]
     records = recorder.measure(cases, measure)
-    accuracy = {
-        (row["features"], row["n_components"]): row["test_accuracy"]
-        for row in published_rows("fashion-mnist-features")
-    }
+    published = published_rows("fashion-mnist-features").set_index("features")
+    runs = {name: p for (m, p), name in _PUBLISHED.items() if m == options.degree}
+    theirs = published.loc[list(runs)].reset_index()
+    theirs = theirs[theirs.n_components.isin(sizes)]
+    theirs = theirs.assign(
+        penalty=theirs.features.map(runs), test_error=1 - theirs.test_accuracy
+    )
     return {
         "dataset": images.describe(),
         "hyperparameters": setting.describe(),
-        "losses": list(_losses(pd.DataFrame(records))),
-        "published": [
-            {
-                "features": name,
-                "penalty": penalty,
-                "n_components": size,
-                "test_error": 1 - accuracy[name, size],
-            }
-            for (degree, penalty), name in _PUBLISHED.items()
-            for size in sizes
-            if degree == options.degree and (name, size) in accuracy
-        ],
+        "losses": list(_losses(records)),
+        "published": theirs[["features", "penalty", "n_components", "test_error"]],
     }
 
 

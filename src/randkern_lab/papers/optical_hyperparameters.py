@@ -91,7 +91,8 @@ def run(options: Options, recorder: Recorder) -> Case:
     rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
     rows = rows[: options.rows]
     held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
-    published = pd.concat([_cells(_published(kernel)) for kernel in kernels])
+    published = pd.concat(map(_published, kernels), ignore_index=True)
+    published = _cells(published)
 
     def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
@@ -138,7 +139,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     records = recorder.measure(cases, measure)
     tried = _cells(records)
     best = {
-        str(kernel): records[own.index[0]] | {"at_edge": _edges(own)}
+        str(kernel): recorder.records[own.index[0]] | {"at_edge": _edges(own)}
         for kernel, own in tried.groupby("kernel", sort=False)
     }
     shown = ["kernel", "hyperparameters", "validation_error", "test_error"]
@@ -296,7 +297,7 @@ def _cells(records: Any) -> pd.DataFrame:
     nearest to 1, and the largest penalty: only α/s² matters, so equal errors are
     common.
     """
-    cells = pd.DataFrame(list(records))
+    cells = pd.DataFrame(records)
     named = pd.json_normalize(cells.hyperparameters).set_index(cells.index)
     named = named.reindex(columns=["lengthscale", "bias", "scale", "alpha"])
     cells = cells.join(named[["scale", "alpha"]])
@@ -352,20 +353,21 @@ def _framed(axes: Any, table: Any, best: Mapping[str, float]) -> None:
     axes.add_patch(frame)
 
 
-def _published(kernel: str) -> Iterator[dict[str, Any]]:
-    """Yield the published grid in our parametrisation, without failed solves."""
-    for row in published_rows(KERNELS[kernel][0]):
-        if not row["val_score"]:
-            continue
-        if kernel == "gaussian":
-            # exp(−γ‖x − y‖²) with γ = 1/(2ℓ²).
-            own = {"lengthscale": float(f"{(2 * row['gamma']) ** -0.5:.6g}")}
-        else:
-            own = {"bias": float(row["bias"] ** 2)}  # the appended entry is √ν
-        cell = {"scale": float(row["scale"]), "alpha": float(row["alpha"])}
-        yield {
+def _published(kernel: str) -> pd.DataFrame:
+    """Return the published grid in our parametrisation, without failed solves."""
+    rows = published_rows(KERNELS[kernel][0])
+    rows = rows[rows.val_score > 0]
+    named = rows[["scale", "alpha"]].astype(float)
+    if kernel == "gaussian":  # exp(−γ‖x − y‖²) with γ = 1/(2ℓ²)
+        lengthscale = (2 * rows.gamma) ** -0.5
+        named.insert(0, "lengthscale", lengthscale.map("{:.6g}".format).astype(float))
+    else:  # the appended entry is √ν
+        named.insert(0, "bias", rows.bias.astype(float) ** 2)
+    return pd.DataFrame(
+        {
             "kernel": kernel,
-            "hyperparameters": own | cell,
-            "validation_error": 1 - row["val_score"],
-            "test_error": 1 - row["test_score"],
+            "hyperparameters": named.to_dict("records"),
+            "validation_error": 1 - rows.val_score,
+            "test_error": 1 - rows.test_score,
         }
+    )

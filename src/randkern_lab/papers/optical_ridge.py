@@ -349,7 +349,7 @@ def run(options: Options, recorder: Recorder) -> Case:
         work = Work(options, images, X, X_test, settings, stack)
         work.compile()
         records = recorder.measure(_cases(options), work.measure)
-    described = [r.pop("described") for r in records if "described" in r]
+    described = [r.pop("described") for r in recorder.records if "described" in r]
     result = {"dataset": images.describe(), "published": published_curves()}
     asked = {"arguments": options.arguments()}
     return {

@@ -162,14 +162,14 @@ def run(options: Options, recorder: Recorder) -> Case:
     )
     powers = {
         str(method): fitted_power(own.batch, own.seconds)
-        for method, own in pd.DataFrame(growing).groupby("method", sort=False)
+        for method, own in growing.groupby("method", sort=False)
     }
     published = [_published(batch) for batch in batches]
     pairs = zip(batches, published, strict=True)
     theirs = [rows.assign(batch=batch) for batch, rows in pairs]
     return {
         "energy": {"cpu": cpu.name, "gpu": gpu.name},
-        "crossings": _crossings(pd.DataFrame(records)),
+        "crossings": _crossings(records),
         "published": pd.concat(published),
         "published_crossings": _crossings(pd.concat(theirs)),
         "growth": powers,
@@ -305,7 +305,7 @@ def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> 
 
 def _published(batch: int) -> pd.DataFrame:
     """Return the P100's and the device's records for the batch nearest to ours."""
-    rows = pd.DataFrame(published_rows("projection-cost-p100"))
+    rows = published_rows("projection-cost-p100")
     nearest = min(rows.batch.unique(), key=lambda n: abs(n - batch))
     own = rows[(rows.batch == nearest) & (rows.gpu_seconds > 0)]
     own = own.assign(method="P100", columns=own.n_components)

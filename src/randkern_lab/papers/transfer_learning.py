@@ -410,7 +410,7 @@ def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
 
     Keys are methods, and ``-exact`` their kernels; errors are in %.
     """
-    for row in published_rows("cifar10-transfer-learning"):
+    for row in published_rows("cifar10-transfer-learning").to_dict("records"):
         errors: Case = {}
         for method, (features, exact, _) in METHODS.items():
             errors[method] = features and row[features]
