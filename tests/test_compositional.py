@@ -439,9 +439,13 @@ def test_mixed_products_of_a_sphere_have_moduli_and_phases():
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     skeleton = sk.fully_connected(1, 1, ACTIVATIONS["series"], sk.sphere(6))
     kernel = rk.Compositional(skeleton) * rk.Gaussian(1.5)
-    variance = kernel.feature_variance(X, n_components=40_000)
-    error = np.abs(estimate(kernel, X, 40_000) - kernel(X))
-    assert np.all(error <= 1.5 * Z * np.sqrt(variance))
+    n = 20_000  # pairs of columns
+    phi = features(kernel, X, 2 * n).transform(X).reshape(5, n, 2)
+    errors = n * np.einsum("inc,jnc->ijn", phi, phi) - kernel(X)[:, :, None]
+    variance = n * kernel.feature_variance(X, n_components=2 * n)
+    assert np.all(abs(errors.mean(axis=2)) <= 1.5 * Z * np.sqrt(variance / n))
+    spread = (errors**2).std(axis=2) / np.sqrt(n)
+    assert np.all(abs((errors**2).mean(axis=2) - variance) <= 1.5 * Z * spread)
 
 
 def test_text_columns_as_categories():

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import chi2
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
 import randkern as rk
@@ -118,6 +119,8 @@ def test_bad_arguments():
             nystrom(rk.Linear(), landmarks=how).fit(0 * X)
     with pytest.raises(MemoryLimitError, match="landmarks"):
         landmark_plan(rk.Gaussian(1.0), X, None, 50, Stream(0), memory_limit=10_000)
+    with pytest.raises(NotFittedError):
+        _ = nystrom().landmarks_
 
 
 # -- models ---------------------------------------------------------------------------
@@ -293,6 +296,14 @@ def test_landmarks_are_chosen_from_all_rows():
     rng.shuffle(X)
     features = rk.NystromFeatures(rk.Gaussian(0.1), 230, random_state=0).fit(X)
     assert (features.landmarks_ > 2).sum() == 200
+
+
+@pytest.mark.slow
+def test_pivots_are_all_of_the_landmarks_if_that_is_asked_for():
+    """1,600 rows differ, and 1,000 more are copies of one of them."""
+    rows = np.append(10.0 * np.arange(1600), np.zeros(1000))[:, None]
+    features = nystrom(rk.Laplacian(0.01), 1600, landmarks="rpcholesky").fit(rows)
+    assert len(features.landmarks_) == 1600
 
 
 @pytest.mark.nightly

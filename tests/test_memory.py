@@ -160,10 +160,15 @@ def test_solving_later_needs_less():
 
 
 def test_few_rows_need_little():
-    """The block of features is counted by the rows there are."""
+    """The block of features is counted by the rows there are.
+
+    Of many features a few columns are computed at a time, for the dual system.
+    """
     model = rk.KernelRidgeRegressor(rk.Gaussian(), n_components=4, memory_limit="20MB")
     model.fit(np.eye(6), np.ones(6))
     model.partial_fit(np.eye(6), np.ones(6))
+    model.set_params(n_components=20_000, solver="cholesky", memory_limit="8MB")
+    model.fit(np.eye(100, 6), np.ones(100))
 
 
 # -- what a fit takes -------------------------------------------------------------

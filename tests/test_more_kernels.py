@@ -57,20 +57,27 @@ def test_polynomial_is_that_of_scikit_learn(degree, bias):
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_arc_cosine_is_its_integral(order):
-    """2∫ max(0, w·x)ⁿ max(0, w·y)ⁿ over the plane of x and y, by quadrature."""
-    kernel = rk.ArcCosine(order)
-    for angle in (0.0, 0.3, 1.5, 2.9):
-        # The radial integral is that of r^{2n+1} e^{−r²/2}.
-        radial = 2**order * math.factorial(order) / (2 * math.pi)
+@pytest.mark.parametrize("angle", [0.0, 0.3, 1.5, 2.9])
+def test_arc_cosine_is_its_integral(order, angle):
+    """And so is the variance of a feature, by quadrature."""
 
-        def ray(t, angle=angle):
-            return (math.cos(t) * math.cos(t - angle)) ** order
+    def moment(n):
+        """2∫ max(0, w·x)ⁿ max(0, w·y)ⁿ over the plane of x and y, by quadrature."""
+        # The radial integral is that of r^{2n+1} e^{−r²/2}.
+        radial = 2**n * math.factorial(n) / (2 * math.pi)
+
+        def ray(t):
+            return (math.cos(t) * math.cos(t - angle)) ** n
 
         share = integrate.quad(ray, angle - math.pi / 2, math.pi / 2)[0]
-        rows = [[2.0, 0.0], [3 * math.cos(angle), 3 * math.sin(angle)]]
-        value = kernel(rows)[0, 1]
-        assert value == pytest.approx(2 * radial * 6**order * share, rel=1e-7)
+        return 2 * radial * 6**n * share
+
+    kernel = rk.ArcCosine(order)
+    rows = [[2.0, 0.0], [3 * math.cos(angle), 3 * math.sin(angle)]]
+    assert kernel(rows)[0, 1] == pytest.approx(moment(order), rel=1e-7)
+    variance = kernel.feature_variance(rows, n_components=1)[0, 1]
+    expected = 2 * moment(2 * order) - moment(order) ** 2
+    assert variance == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

@@ -265,6 +265,15 @@ def test_a_useless_model_and_a_fit_that_was_cut_have_banners(regression):
         assert page.index(banner) < page.index("How good is it?")
 
 
+@pytest.mark.slow
+def test_sizes_between_which_an_error_hardly_changes_are_named(regression):
+    evaluation = replace(regression.evaluation, standard_error=99.0)
+    captions, _ = page_of(replace(regression, evaluation=evaluation))
+    n = len(regression.train[1])
+    text = captions["What more rows would bring"]
+    assert text.startswith(f"From {n // 2:,} to {n:,} of {n:,} training rows")
+
+
 def test_prices_have_thousands_and_the_digits_of_their_error(regression):
     evaluation = regression.evaluation
     prices = replace(

@@ -283,6 +283,15 @@ def test_losses_beyond_the_range_of_floats_are_named(model, weight, rng):
             )
 
 
+def test_weights_of_the_smallest_size_that_is_allowed(rng):
+    X = rng.normal(size=(40, 3))
+    model = rk.KernelSVC(rk.Gaussian(3.0), n_components=20, random_state=0)
+    model.fit(X, X[:, 0] > 0, np.full(40, 1 / 1e30))
+    assert np.isfinite(model.decision_function(X)).all()
+    with pytest.raises(ValueError, match="expected a number from 1e-30"):
+        model.fit(X, X[:, 0] > 0, np.full(40, 0.9e-30))
+
+
 def test_exact_kernels_beyond_single_precision_are_named(rng):
     X = (1e15 * rng.normal(size=(60, 3))).astype(np.float32)
     model = rk.KernelRidgeRegressor(rk.Optical(), n_components=None, solver="pcg")

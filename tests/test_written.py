@@ -228,8 +228,8 @@ def test_dates_without_signs(tmp_path):
     start = np.datetime64("2026-01-01").astype(int)
     expected = pandas.to_datetime(dates).to_numpy().astype("M8[D]").astype(int)
     np.testing.assert_array_equal(data.X_train["a"], expected)
-    later = data.schema.apply(pandas.DataFrame({"a": [20270101]}))
-    assert later["a"].tolist() == [start + 365]
+    later = data.schema.apply(pandas.DataFrame({"a": [20270101, 19000101]}))
+    assert later["a"].tolist() == [start + 365, np.datetime64("1900-01-01").astype(int)]
     assert load(tmp_path, dates, numeric=("a",)).schema.kinds["a"] == "number"
     none = [*dates[:-1], "20260230"]
     assert load(tmp_path, none).schema.kinds["a"] == "number"
