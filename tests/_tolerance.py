@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from randkern.plan import evaluate
-
 # Of random sums, c is about the square root of their lengths, here at most 1,000.
 _GROWTH = 32.0
 # Values at new rows are sums of terms that may cancel, whatever the condition.
@@ -25,17 +23,6 @@ def condition_of(gram: np.ndarray, alpha: float, weight: Any = None) -> float:
     """
     root = np.ones(len(gram)) if weight is None else np.sqrt(weight)
     return 1 + float(np.linalg.norm(root[:, None] * gram * root, 2)) / alpha
-
-
-def condition_of_ridge(model: Any, X: Any, sample_weight: Any = None) -> float:
-    """Return the condition number of the system that a ridge model was fitted by."""
-    if model.n_components is None:
-        gram = model.kernel_(X)
-    else:
-        Z = evaluate(model.plan_, X)
-        gram = Z @ Z.T
-    alpha = getattr(model, "alpha_", model.alpha)
-    return condition_of(gram, alpha, sample_weight)
 
 
 def rounding(condition: float) -> float:

@@ -167,22 +167,6 @@ def test_modulus_power(dtype, power, shape):
     np.testing.assert_array_equal(in_place, out)
 
 
-def test_inputs_of_any_layout():
-    base = np.random.default_rng(6).normal(size=(9, 14))
-    expected, out = np.empty((2, 9, 14))
-    reference.cos_sin_pairs(base[:, :7], 1.0, expected)
-    backwards = np.ascontiguousarray(base[::-1, :7])[::-1]
-    for phase in (base[:, :7], np.asfortranarray(base[:, :7]), backwards):
-        cpu.cos_sin_pairs(phase, 1.0, out)
-        np.testing.assert_allclose(out, expected, atol=4e-16)
-    misaligned = np.frombuffer(b"x" + base.tobytes(), np.uint8)[1:].view(float)
-    cpu.cos_sin_pairs(misaligned.reshape(9, 14)[:, :7], 1.0, out)
-    np.testing.assert_allclose(out, expected, atol=4e-16)
-    row = np.broadcast_to(base[0, :7], (9, 7))
-    cpu.cos_sin_pairs(row, 1.0, out)
-    np.testing.assert_allclose(out, np.tile(expected[0], (9, 1)), atol=4e-16)
-
-
 # Pairs of rows.
 
 
@@ -206,16 +190,6 @@ def test_pairwise(name, dtype, n, m, d):
         tiny = float(np.finfo(out_dtype).smallest_subnormal)
         np.testing.assert_allclose(out, expected, rtol=bound, atol=tiny)
         assert sides_untouched(full, m)
-
-
-def test_pairwise_extremes():
-    rows = np.zeros((1, 4))
-    columns = np.array([[1e200] * 4, [0.0] * 4, [np.nan] + [0.0] * 3])
-    out = np.empty((1, 3))
-    pairwise.cauchy_kernel(rows, columns, out)
-    np.testing.assert_array_equal(out, [[0.0, 1.0, np.nan]])
-    pairwise.manhattan_distances(rows, columns, out)
-    np.testing.assert_array_equal(out, [[4e200, 0.0, np.nan]])
 
 
 @pytest.mark.slow
@@ -289,11 +263,6 @@ def test_long_float32_sums_keep_their_digits():
 def test_bad_arguments_raise(call):
     with pytest.raises(ValueError, match="must|read-only"):
         call(np.ones((3, 4)))
-
-
-def test_out_of_another_dtype_raises():
-    with pytest.raises(TypeError, match="float32 or float64"):
-        cpu.cos_sin_pairs(np.ones((1, 1)), 1.0, np.empty((1, 2), dtype=np.float16))
 
 
 # Threads.

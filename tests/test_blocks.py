@@ -289,6 +289,11 @@ def test_bad_arrays(arguments, message):
         RowBlocks.from_arrays(*arguments)
 
 
+def test_bad_size_of_blocks():
+    with pytest.raises(ValueError, match="block_rows must be a positive integer"):
+        RowBlocks.from_arrays(np.ones((3, 2)), block_rows=0)
+
+
 # -- Parquet -------------------------------------------------------------------
 
 

@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.reporting import EvaluatedModel, evaluate, page, panels
+from randkern.reporting import page
 from randkern.reporting.learning_curve import scores_by_rows
+from randkern.reporting.page import panels
+from randkern.reporting.scores import EvaluatedModel, evaluate
 from randkern.tabular.model import Member, TabularModel
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
@@ -69,7 +71,7 @@ def interrupt(*_, **__):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "place", ["randkern.reporting.evaluate", "randkern.reporting.render"]
+    "place", ["randkern.reporting.scores.evaluate", "randkern.reporting.page.render"]
 )
 def test_the_model_outlives_a_bug_after_its_fit(place, fit, tmp_path, monkeypatch):
     monkeypatch.setattr(place, fail)

@@ -41,6 +41,12 @@ def test_fits_have_a_second_each_at_least():
     assert seconds(1.0, table(100)) == (1.0, 1.0)
 
 
+def test_two_fits_are_planned_if_the_least_of_them_fits_the_limit():
+    large = table(100_000)
+    assert seconds(10.0, large)[1] == 0.0 < seconds(60.0, large)[1]
+    assert seconds(10.0, large)[0] == pytest.approx(seconds(10.0, large, False)[0])
+
+
 def test_the_clock_starts_with_the_process():
     token = console.start_of_process.set(time.perf_counter() - 2.0)
     try:

@@ -24,9 +24,11 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import console, predict, tables
-from randkern.reporting import baselines, evaluate, summarise
+from randkern.cli import console, tables
+from randkern.reporting.baseline_models import baselines
 from randkern.reporting.deadline import Deadline
+from randkern.reporting.scores import evaluate
+from randkern.reporting.summary import summarise
 
 pytestmark = pytest.mark.usefixtures("whole_reports")
 QUICK = ("--time-limit", "2")
@@ -251,7 +253,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
         model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr("randkern.reporting.panels", lambda *_: [])
+    monkeypatch.setattr("randkern.reporting.page.panels", lambda *_: [])
     table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
     where = ("--target", "price", "--out", tmp_path / "out")
     result = run("fit", tmp_path / "sales.csv", *where)
@@ -267,30 +269,13 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
 
 
 def test_a_second_fit_needs_time(monkeypatch, tmp_path):
-    """The least that a fit to many rows does takes seconds, whatever the limit."""
-    fits = []
-
-    def stop(model, X, y, **dependence):
-        fits.append(model.time_limit)
-        raise KeyboardInterrupt
-
-    rng = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        rng.normal(size=(40_000, 8)).astype("f4"), columns=[*"abcdefgh"]
-    )
-    rows.to_parquet(tmp_path / "rows.parquet")
-    monkeypatch.setattr(rk.TabularRegressor, "fit", stop)
-    for limit, least in ((10, 3.5), (60, 25)):
-        where = ("--target", "h", "--time-limit", limit, "--out", tmp_path)
-        run("fit", tmp_path / "rows.parquet", *where)
-        assert fits.pop() > least
-    # In 10 seconds, all that is left is for one fit; in 60, two fits share it.
-    X = rows.drop(columns="h")
-    shares = [
-        Deadline(limit).seconds_of_fits(X, 0, 10_000, is_refitted=True)
-        for limit in (10, 60)
-    ]
-    assert shares[0][1] == 0 < shares[1][1]
+    table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
+    monkeypatch.setattr(Deadline, "seconds_of_fits", lambda *_, **__: (0.5, 0.0))
+    where = ("--target", "price", "--out", tmp_path / "out", "--time-limit", 2)
+    result = run("fit", tmp_path / "sales.csv", *where)
+    assert result.exit_code == 0, result.output
+    assert "--time-limit 2 leaves no time for a second fit" in result.output
+    assert "model.skops is fitted to the 96 rows that train it" in result.output
 
 
 @pytest.mark.parametrize(
@@ -314,15 +299,14 @@ def test_a_second_fit_needs_time(monkeypatch, tmp_path):
     ],
 )
 def test_odd_cells_are_named_by_their_line(
-    command, column, value, options, message, fitted, tmp_path, monkeypatch
+    command, column, value, options, message, fitted, tmp_path
 ):
-    """Also after an empty line, and in another block of rows to predict."""
+    """Also after an empty line."""
     frame = table(60).drop(columns="sold").astype({column: object})
     frame.loc[6, column] = value
     lines = frame.to_csv(index=False).splitlines()
     odd = tmp_path / "odd.csv"
     odd.write_text("\n".join([*lines[:3], "", *lines[3:]]))
-    monkeypatch.setattr(predict, "_BLOCK", 5)
     given = [command, odd, "--target", "price", *options, "--out", tmp_path / "out"]
     if command == "test":
         given = ["fit", fitted[0] / "sales.csv", "--test", *given[1:]]
@@ -407,19 +391,6 @@ def test_few_rows_and_rare_classes(tmp_path):
     assert "undefined" in result.output
 
 
-@pytest.mark.parametrize("arguments", [
-    ("nowhere.csv", "--target", "price"),
-    ("nowhere.txt", "--target", "price"),
-    ("sales.csv", "--target", "prices"),
-    ("sales.csv", "--target", "price", "--time-limit", "0"),
-])  # fmt: skip
-def test_what_cannot_be_fitted_is_reported_in_a_line(fitted, arguments, monkeypatch):
-    monkeypatch.chdir(fitted[0])
-    result = run("fit", *arguments)
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
-
-
 def test_summary_warns_of_columns_that_look_wrong():
     n = 40
     y = np.arange(n, dtype=float)
@@ -474,24 +445,6 @@ def test_a_class_that_was_not_fitted_has_the_least_probability():
     floor = -np.log(np.finfo(float).eps)
     assert got["log_loss"] == pytest.approx((np.log(2) + floor) / 2)
     assert np.isnan(got["auc"])
-
-
-@pytest.mark.nightly
-def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
-    """Missing categories, names that would be formulas, and classes one by one."""
-    frame = table(160).drop(columns="price").sort_values("sold")
-    frame["cost in $, or $ a day"] = frame.pop("weight")
-    frame.loc[frame.index[::7], "colour"] = None
-    frame.loc[frame.index[::5], "count"] = np.nan
-    frame.to_csv(tmp_path / "train.csv", index=False)
-    frame.sample(40, random_state=0).to_csv(tmp_path / "test.csv", index=False)
-    arguments = ("--test", tmp_path / "test.csv", "--no-refit", "--out", tmp_path)
-    result = run("fit", tmp_path / "train.csv", "--target", "sold", *QUICK, *arguments)
-    assert result.exit_code == 0, result.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "cost in $, or $ a day" in page
-    # Of the first rows alone, which are of one class, there would be no curve.
-    assert "What more rows would bring" in page
 
 
 def test_with_test_rows_the_saved_model_is_the_one_that_was_scored(tmp_path):

@@ -13,7 +13,6 @@ import randkern as rk
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 3))
 Y = X[:, 0] + X[:, 1] ** 2
-FRAME = pd.DataFrame(X)
 
 
 def ridge():
@@ -100,45 +99,6 @@ def test_offsets_from_utc():
     table = pd.DataFrame({"when": pd.Series(naive, dtype=object)})
     with pytest.raises(ValueError, match="column 'when' mixes dates.* row 0 holds"):
         rk.TabularEncoder().fit(table)
-
-
-DAYS = pd.Series(pd.date_range("2026-01-01", periods=N))
-
-
-@pytest.mark.parametrize(
-    "y",
-    [
-        DAYS,
-        DAYS.dt.tz_localize("UTC"),
-        DAYS - DAYS[0],
-        (DAYS - DAYS[0]).where(DAYS.dt.day != 3),
-        (DAYS - DAYS[0]).to_numpy(),
-        DAYS.dt.date,
-        pd.Series([datetime.timedelta(i) for i in range(N)], dtype=object),
-    ],
-)
-@pytest.mark.parametrize(
-    "model", [ridge(), rk.TabularRegressor(1), rk.TabularClassifier(1)]
-)
-def test_dates_and_durations_are_refused_as_targets(model, y):
-    with pytest.raises(ValueError, match="y (has|holds) .* values, expected real"):
-        model.fit(X, y)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([1, "a"], "y has values of different types, int, str"),
-        ([("a", 1), ("b", 2)], "y contains tuples"),
-    ],
-)
-@pytest.mark.parametrize(
-    "model", [rk.KernelRidgeClassifier(), rk.TabularClassifier(1), rk.KernelSVC()]
-)
-def test_labels_that_cannot_be_compared(model, labels, message):
-    y = pd.Series(labels * (N // 2), dtype=object)
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
 
 
 @pytest.mark.parametrize("dtype", ["object", "str", "string"])

@@ -206,15 +206,6 @@ def test_features_of_unequal_probabilities_are_unbiased(base, n_components):
     assert np.all(error[off] <= z_bound(3 * 20) * spread[off] + 1e-9)
 
 
-def test_many_independent_draws_have_the_mean_of_the_kernel():
-    """At D = 100,000, where a wrong distribution of the conditional degrees shows."""
-    X = CIRCLE_ROWS[:3]
-    kernel = rk.Compositional(sk.fully_connected(9), deduplicate=False)
-    variance = kernel.feature_variance(X, n_components=100_000)
-    error = np.abs(estimate(kernel, X, 100_000) - kernel(X))
-    assert np.all(error <= z_bound(9) * np.sqrt(np.maximum(variance, 0)) + 1e-9)
-
-
 # -- merging and the constant feature ------------------------------------------------
 
 
@@ -453,16 +444,6 @@ def test_mixed_products_of_a_sphere_have_moduli_and_phases():
     assert np.all(error <= 1.5 * Z * np.sqrt(variance))
 
 
-def test_columns_of_a_table():
-    pd = pytest.importorskip("pandas")
-    table = pd.DataFrame(CIRCLE_ROWS[:, :3], columns=["a", "b", "c"])
-    kernel = rk.Compositional(sk.fully_connected(2), columns=["c", "a"])
-    expected = sk.fully_connected(2).kernel(CIRCLE_ROWS[:, [2, 0]])
-    np.testing.assert_allclose(kernel(table), expected, atol=1e-14)
-    gram = estimate(kernel, table, 4000)
-    assert np.abs(gram - expected).max() < 0.1
-
-
 def test_text_columns_as_categories():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"x": CIRCLE_ROWS[:, 0], "kind": list("abcabc")})
@@ -550,16 +531,6 @@ def test_a_mixed_table_in_a_pipeline():
     unseen = table[:3].assign(kind=["p", "zebra", "q"])
     assert to_bases.transform(unseen)[1, 1] == 3
     assert len(model.predict(unseen)) == 3
-
-
-@pytest.mark.parametrize("numbers", ["gaussian", "circle"])
-@pytest.mark.filterwarnings("error")
-def test_tables_of_extreme_numbers(numbers):
-    x = np.array([[-1.0], [0.2], [1.0], [0.5]])
-    expected = sk.TableToBases([], numbers).fit_transform(x)
-    for size in (1e-300, 1e300, 1.7e308):
-        points_ = sk.TableToBases([], numbers).fit_transform(size * x)
-        np.testing.assert_allclose(points_, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

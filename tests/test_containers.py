@@ -185,7 +185,13 @@ def answers_of(name: str, container: str, *arrays: np.ndarray) -> tuple[dict, di
 SIMPLE = ("ridge", "ridge, pcg", "ridge classifier", "process", "logistic")
 
 
-@each_case(lambda name, container: name in SIMPLE, *CONTAINERS)
+def often(name: str, container: str) -> bool:
+    """Run by day every container, and every kind of solver for those of their own."""
+    own = ("tensors", "blocks", "dask", "blocks of tensors", "moved dask")
+    return name in ("ridge", "logistic") or (name in SIMPLE and container in own)
+
+
+@each_case(often, *CONTAINERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.filterwarnings("error:The given NumPy array")
 def test_answers_are_those_of_arrays(name, container):
@@ -228,7 +234,7 @@ LABELS = {
     [
         pytest.param(
             *(kind, container),
-            marks=pytest.mark.slow if kind in ("text", "booleans") else NIGHTLY,
+            marks=pytest.mark.slow if kind == "text" else NIGHTLY,
         )
         for kind, labels in LABELS.items()
         for container in CONTAINERS
@@ -250,7 +256,7 @@ def test_labels_keep_their_type(kind, container):
 
 
 @each_case(
-    lambda name, container: container == "tensors" or name in SIMPLE,
+    lambda name, container: container == "tensors" or name == "logistic",
     *("tensors", "blocks of tensors", "moved blocks"),
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
@@ -36,12 +36,13 @@ MODELS = {
     "pipeline": lambda: make_pipeline(
         StandardScaler(), rk.KernelRidgeClassifierCV(n_components=10)
     ).fit(X, LABELS),
-    "skeleton": lambda: rk.RandomFeatures(
-        rk.Compositional(rk.skeletons.fully_connected(3)), 10, random_state=0
-    ).fit(X),
-    "optical": lambda: rk.optics.OpticalFeatures(
-        rk.optics.SimulatedOPU(n_components=10, random_state=0)
-    ).fit(X > 0),
+    "nystrom": lambda: rk.KernelRidgeRegressor(
+        n_components=10, features="nystrom", random_state=0
+    ).fit(X, Y),
+    "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
+    "process": lambda: rk.GaussianProcessRegressor(
+        n_components=None, optimizer=None
+    ).fit(X, Y[:, 0]),
 }
 
 
@@ -51,67 +52,21 @@ def path(tmp_path):
 
 
 def output(model):
-    if not hasattr(model, "fit"):
-        return model(X)
-    if not hasattr(model, "predict"):
-        return model.transform(X > 0 if hasattr(model, "device") else X)
-    return model.predict(X)
+    return model.predict(X) if hasattr(model, "predict") else model(X)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_damaged_model_is_read_as_it_was_or_refused(kind, path):
+def test_a_model_that_is_not_as_it_was_saved_is_refused(kind, path):
+    """Damaged bytes, and members of others: all but changes of nothing are refused."""
     model = MODELS[kind]()
     rk.save(model, path)
     content, expected = path.read_bytes(), output(model)
     rng = np.random.default_rng(len(kind))
     refused = 0
-    for turn in range(60):
-        damage = repacked if turn % 2 else RAW[turn // 2 % len(RAW)]
-        path.write_bytes(damage(content, rng))
-        try:
-            again = rk.load(path)
-        except ModelFileError:
-            refused += 1
-        else:
-            np.testing.assert_array_equal(output(again), expected)
-    assert refused > 30
-
-
-FITTED = MODELS | {
-    "exact": lambda: rk.KernelRidgeRegressor(n_components=None).fit(X, Y),
-    "nystrom": lambda: rk.KernelRidgeRegressor(
-        n_components=10, features="nystrom", random_state=0
-    ).fit(X, Y),
-    "local": lambda: rk.LocalRegressor(cell_rows=20).fit(X, Y),
-    "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
-    "svr": lambda: rk.KernelSVR(n_components=10, random_state=0).fit(X, Y[:, 0]),
-    "logistic": lambda: rk.KernelLogistic(n_components=10).fit(X, LABELS),
-    "process": lambda: rk.GaussianProcessRegressor(
-        n_components=None, optimizer=None
-    ).fit(X, Y[:, 0]),
-    "landmarks": lambda: rk.NystromFeatures(n_components=10, random_state=0).fit(X),
-    "metric": lambda: rk.MetricLearner(random_state=0).fit(X, Y[:, 0]),
-    "table": lambda: rk.TabularRegressor(random_state=0).fit(X, Y[:, 0]),
-}
-WITHOUT_ARRAYS = ("kernel", "skeleton", "optical")
-
-
-def crafted_models(kind, path, turns):
-    """Load files whose members are those of a model, except for one.
-
-    It is another array, or the member of another name, cut, or with another header or
-    value. Returns how many files were refused, and how many read as they were: those
-    in which the change left every byte in place.
-    """
-    model = FITTED[kind]()
-    rk.save(model, path)
-    content, expected = path.read_bytes(), output(model)
-    rng = np.random.default_rng(len(kind))
-    refused = unchanged = 0
-    for turn in range(turns):
-        change = repacked if kind in WITHOUT_ARRAYS or turn % 2 else with_other_array
+    for turn in range(24):
+        changes = [repacked, RAW[turn % len(RAW)], with_other_array]
+        change = changes[turn % (2 if kind == "kernel" else 3)]
         path.write_bytes(change(content, rng))
         try:
             again = rk.load(path)
@@ -119,15 +74,7 @@ def crafted_models(kind, path, turns):
             refused += 1
         else:
             np.testing.assert_array_equal(output(again), expected)
-            unchanged += 1
-    return refused, unchanged
-
-
-@pytest.mark.parametrize("kind", ["ridge", "exact", "nystrom", "svc", "process"])
-@pytest.mark.filterwarnings("ignore")
-def test_a_model_of_parts_of_others_is_refused(kind, path):
-    refused, unchanged = crafted_models(kind, path, 24)
-    assert refused >= 20 and refused + unchanged == 24
+    assert refused >= 16
 
 
 # Archives that would take more memory than their size suggests.
@@ -268,28 +215,29 @@ def test_a_larger_limit_lets_a_file_be_read(path, monkeypatch):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
-def test_arrays_of_objects_hold_no_more_than_is_written(path):
-    """Lists of the same list, ten times at each level: a million elements."""
+def test_arrays_of_objects_have_one_dimension(path):
+    """Lists, and pipelines, that refer to each other could fill any array."""
     kernel = rk.Gaussian(3.0)
-    kernel.table = np.array([["a", 1], [None, "a"]], dtype=object)
     kernel.sizes = np.empty(2, dtype=object)
     kernel.sizes[:] = [(1, 2)] * 2  # the same tuple, as searches store them
     rk.save(kernel, path)
-    assert (rk.load(path).table == kernel.table).all()
     assert list(rk.load(path).sizes) == [(1, 2)] * 2
     with zipfile.ZipFile(path) as packed:
         members = {name: packed.read(name) for name in packed.namelist()}
     schema = json.loads(members["schema.json"])
-    table = schema["content"]["content"]["table"]
-    node = table["content"][0]
-    for number in range(1, 6):
-        again = {"__id__": node["__id__"]}
-        node = node | {"__id__": number, "content": [node] + [again] * 9}
-    table["content"] = [node]
-    content = archive(members | {"schema.json": json.dumps(schema)})
-    path.write_bytes(with_checksums(content))
-    with pytest.raises(ModelFileError, match="the same sequence twice"):
-        rk.load(path)
+    shape = schema["content"]["content"]["sizes"]["shape"]
+    for crafted in ([*shape["content"]] * 2, None):
+        changed = shape | {"content": crafted, "__id__": 1}
+        if crafted is None:  # the shape of another array
+            changed = {**shape, "__loader__": "JsonNode"}
+        schema["content"]["content"]["sizes"]["shape"] = changed
+        content = archive(members | {"schema.json": json.dumps(schema)})
+        path.write_bytes(with_checksums(content))
+        with pytest.raises(ModelFileError, match="several dimensions"):
+            rk.load(path)
+    kernel.sizes = np.empty((1, 1), dtype=object)
+    with pytest.raises(TypeError, match="several dimensions"):
+        rk.save(kernel, path)
 
 
 def test_members_of_the_same_name_are_refused(path):
@@ -313,15 +261,4 @@ def test_entries_of_no_width_are_refused(path):
     members[name] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
     path.write_bytes(with_checksums(archive(members)))
     with pytest.raises(ModelFileError, match="entries of no width"):
-        rk.load(path)
-
-
-def test_arrays_of_pipelines_hold_no_more_than_is_written(path):
-    """NumPy takes a pipeline for a sequence of its steps."""
-    kernel = rk.Gaussian(3.0)
-    kernel.table = np.empty((1, 1), dtype=object)
-    step = make_pipeline(rk.RandomFeatures())
-    kernel.table[0, 0] = Pipeline([(f"step {k}", step) for k in range(10)])
-    rk.save(kernel, path)
-    with pytest.raises(ModelFileError, match="the same sequence twice"):
         rk.load(path)

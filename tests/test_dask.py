@@ -27,11 +27,11 @@ KERNEL = rk.Gaussian(2.0)
 
 
 @contextmanager
-def two_workers():
+def workers(n=2):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cluster = distributed.LocalCluster(
-            n_workers=2,
+            n_workers=n,
             threads_per_worker=1,
             processes=True,
             dashboard_address=None,
@@ -44,14 +44,14 @@ def two_workers():
 
 @pytest.fixture(scope="module")
 def client():
-    with two_workers() as client:
+    with workers(1) as client:
         yield client
 
 
 @pytest.fixture
 def mortal():
     """A cluster of one test's own, which may lose a worker."""
-    with two_workers() as client:
+    with workers() as client:
         yield client
 
 

@@ -22,14 +22,13 @@ BLOCKS = {
     str(path.relative_to(ROOT)): FENCE.findall(path.read_text(encoding="utf-8"))
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
-# Those of tensors are run by test_torch_documented.py.
-PAGES = [page for page, blocks in BLOCKS.items() if blocks and page != "docs/gpu.md"]
+PAGES = [page for page, blocks in BLOCKS.items() if blocks]
 # Of many fits.
 LONG = {
     f"docs/{name}.md"
     for name in (
         *("gaussian_process_recipes", "gaussian_processes", "groups_and_time"),
-        *("optics", "skeletons", "tables"),
+        *("get_started", "learned_metrics", "optics", "skeletons", "tables"),
     )
 }
 
@@ -46,6 +45,8 @@ def test_there_are_pages_with_code():
     ],
 )
 def test_python_blocks_run(page, tmp_path, monkeypatch):
+    if page == "docs/gpu.md":
+        pytest.importorskip("torch")
     blocks = BLOCKS[page]
     if find_spec("torch") is None:
         blocks = [block for block in blocks if "import torch" not in block[0]]
@@ -69,9 +70,3 @@ def agree(printed, shown):
     words = [NUMBER.sub("#", text) for text in (printed, shown)]
     numbers = [list(map(float, NUMBER.findall(text))) for text in (printed, shown)]
     return words[0] == words[1] and numbers[0] == pytest.approx(numbers[1], rel=0.1)
-
-
-def test_outputs_that_differ_are_found():
-    assert agree("R² = 0.35, 91%", "R² = 0.34, 86%")
-    assert not agree("R² = 0.35, 91%", "R² = 0.35, 71%")
-    assert not agree("R² = 0.35", "R = 0.35")

@@ -18,8 +18,6 @@ import typer
 
 from randkern import cli
 
-UsageError = typer.BadParameter.__base__  # of click, which newer typers contain
-
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^ *```(?:sh|console|bash)\n(.*?)^ *```$", re.M | re.S)
 INLINE = re.compile(r"`((?:randkern|make) [^`\n]+)`")
@@ -104,25 +102,3 @@ def test_commands_of_pages_exist(app, line, whole, tmp_path, monkeypatch):
 
 def test_pages_have_commands():
     assert len(COMMANDS) >= 100
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("randkern fit", "randkern fit x.csv --goal y", "randkern fits x.csv"),
-        *("randkern fit x.csv --target y --time-limit soon", "randkern bench"),
-        *("randkern bench ridges", "randkern bench classifiers --degrees 4"),
-        *("make tests", 'make PYTEST="-k ridge" test', "tools/run"),
-        *('pip install "randkern[plots]"', "randkern compare --trials 3 a b"),
-    ],
-)
-def test_commands_that_do_not_exist_are_found(app, line):
-    with pytest.raises((AssertionError, UsageError, typer.Exit)):
-        check(app, line)
-
-
-def test_commands_are_found_in_pages():
-    page = "Try `randkern bench`.\n```sh\n$ make test # all\na \\\n  b\n# none\n```\n"
-    assert [line for line, _ in commands_of(page)] == [
-        *("make test # all", "a    b", "randkern bench")
-    ]

@@ -1,7 +1,5 @@
 """scikit-learn's own checks of every estimator, and what else it expects of a fit."""
 
-import numpy as np
-import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
@@ -70,17 +68,6 @@ CLASSIFIERS = [rk.KernelSVC, rk.KernelLogistic, rk.GaussianProcessClassifier]
 EVERY_CLASSIFIER = pytest.mark.parametrize(
     "cls", CLASSIFIERS, ids=lambda cls: cls.__name__
 )
-
-
-@EVERY_CLASSIFIER
-def test_tables(cls, rng):
-    table = pd.DataFrame(
-        {"size": rng.normal(size=80), "kind": rng.choice(["a", "b"], 80)}
-    )
-    y = np.where((table["size"] > 0) ^ (table["kind"] == "b"), "yes", "no")
-    kernel = rk.Gaussian(1.0, columns=["size"]) * rk.Categorical(columns=["kind"])
-    model = cls(kernel, n_components=100, random_state=0).fit(table, y)
-    assert model.score(table, y) > 0.8
 
 
 @EVERY_CLASSIFIER

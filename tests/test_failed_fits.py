@@ -148,6 +148,13 @@ def moments(n_calls, n=9):
     return sorted({1 + int(share * (n_calls - 1)) for share in shares})
 
 
+@pytest.mark.slow
+@EVERY_ESTIMATOR
+def test_attributes_are_listed(name):
+    """`dir` asks for every attribute: those that are absent raise AttributeError."""
+    assert "n_features_in_" in dir(made(name).fit(*rows(name, 0)))
+
+
 def test_every_estimator_is_here():
     public = {
         f"{home.__name__}.{name}"

@@ -158,27 +158,6 @@ def test_narrow_map_is_part_of_a_wide_one(name, fourier, n_components):
     np.testing.assert_allclose(narrow, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("name", "fourier"), [p for p in MAPS if light_tailed(p)])
-def test_mean_of_small_maps(name, fourier):
-    """A gross check over seeds for every D; the two tests above have the power."""
-    case = KERNELS[name]
-    for n_components in SMALL:
-        if n_components >= len(case.kernel.terms()):
-            assert_small_maps(case, n_components, fourier, caught=0.7)
-
-
-def assert_small_maps(case, n_components, fourier, caught):
-    """Compare mean and variance over as many seeds as catch a bias of `caught`."""
-    closed = variance(case, n_components, fourier)
-    n_seeds = max(40, seeds_for(case, closed, caught))
-    values = grams(draw(case, n_components, fourier=fourier), n_seeds)
-    error = Z * np.sqrt(closed / n_seeds)
-    assert_unbiased(case, values.mean(axis=0), error, caught)
-    if n_seeds > 500:
-        assert_variance(values, closed)
-
-
 def assert_variance(values, closed):
     """Compare the variance over seeds with its formula, by its own error."""
     squares = (values - values.mean(axis=0)) ** 2

@@ -7,13 +7,11 @@ import stat
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import randkern as rk
-from randkern._files import atomic_write, check_writable, special_kind
+from randkern._files import atomic_write, check_writable
 from randkern.exceptions import ModelFileError
-from randkern.plots.records import plot_compare, save_figure
 from randkern.study.records import write_results
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="special files of POSIX")
@@ -29,23 +27,10 @@ def write_plainly(path):
         file.write(b"content")
 
 
-def save_a_figure(path):
-    pytest.importorskip("matplotlib")
-    record = {"kernel": "linear", "n_components": 10, "test_error": 0.1}
-    assert save_figure(plot_compare([record]), path) == path
-
-
-def save_counts(path):
-    device = rk.optics.SimulatedOPU(n_components=4, random_state=0)
-    rk.optics.acquire(device, np.eye(5) > 0, path)
-
-
 WRITERS = {
     "model": save_model,
     "plain": write_plainly,
     "results": lambda path: write_results({"records": []}, path),
-    "figure": save_a_figure,
-    "counts": save_counts,
 }
 
 
@@ -65,14 +50,6 @@ PLACES = {"a named pipe": make_pipe, "a socket": make_socket, "a folder": os.mkd
 def path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     return tmp_path / "file.png"
-
-
-def test_kinds_of_places(path):
-    assert special_kind(path) is None
-    assert special_kind("/dev/null") == "a device"
-    path.touch()
-    assert special_kind(path) is None
-    assert special_kind(path / "below") is None
 
 
 @pytest.mark.slow
@@ -104,13 +81,6 @@ def test_links_are_followed(there, writer, path):
     assert link.is_symlink()
     assert stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() != b"before"
     assert len(list(path.parent.iterdir())) == 2
-
-
-def test_a_link_to_itself(path):
-    path.symlink_to(path)
-    with pytest.raises(OSError, match="symbolic links"):
-        write_plainly(path)
-    assert path.is_symlink()
 
 
 @pytest.mark.parametrize("kind", PLACES)

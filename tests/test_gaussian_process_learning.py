@@ -84,29 +84,6 @@ def test_weights_reach_the_units_of_targets():
     assert values[0] == pytest.approx(values[1], abs=0.05)
 
 
-@pytest.mark.slow
-def test_an_optimum_on_a_bound_warns(data):
-    X, y = data
-    model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="noise = .* at its lower bound"):
-        model.fit(X, np.full(60, 2.0))
-
-
-def test_targets_without_noise_are_learned_as_such(rng):
-    X = rng.uniform(-2, 2, size=(300, 1))
-    model = rk.GaussianProcessRegressor(n_components=60, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X[:200], np.sin(2 * X[:200, 0]))
-    mean, std = model.predict(X[200:], return_std=True, include_noise=True)
-    # A noise of 1e-5 of the mean square, 4e-6, is a standard deviation of 2e-3.
-    assert std.max() < 3e-4
-    np.testing.assert_allclose(mean, np.sin(2 * X[200:, 0]), rtol=0, atol=3e-4)
-
-
 # -- precision ---------------------------------------------------------------------
 
 

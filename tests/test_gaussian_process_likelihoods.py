@@ -298,23 +298,6 @@ def test_the_softmax_is_learned(rng):
     assert abs(model.predict_proba(X) - truth).mean() < 0.08
 
 
-def test_dask_collections_have_deviations_and_no_covariances(rng):
-    da = pytest.importorskip("dask.array")
-    X = rng.normal(size=(60, 2))
-    model = rk.GaussianProcessRegressor(
-        n_components=20, likelihood="poisson", optimizer=None, random_state=0
-    ).fit(X, rng.poisson(2.0, 60))
-    lazy = da.from_array(X, chunks=(20, 2))
-    expected = model.predict(X, return_std=True)
-    for got, value in zip(model.predict(lazy, return_std=True), expected, strict=True):
-        np.testing.assert_allclose(got.compute(), value, rtol=1e-12)
-    with pytest.raises(ValueError, match="return_cov needs likelihood='gaussian'"):
-        model.predict(lazy, return_cov=True)
-    model.set_params(likelihood="gaussian").fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="return_cov=True needs rows in memory"):
-        model.predict(lazy, return_cov=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n_components", [None, 100])
 def test_two_huge_outliers_do_not_bound_the_noise(n_components):

@@ -143,14 +143,6 @@ def test_inputs_of_every_kind(data, tmp_path):
     )
 
 
-def test_rows_of_weight_zero_do_not_count(data):
-    X, Y, _, new = data
-    weight = np.repeat([1.0, 0.0], N // 2)
-    got = process(9).fit(X, Y, weight).predict(new, return_std=True)
-    expected = process(9).fit(X[: N // 2], Y[: N // 2]).predict(new, return_std=True)
-    np.testing.assert_allclose(got, expected, atol=1e-12)
-
-
 def test_more_rows_are_added(data):
     X, Y, w, new = data
     both = process(9).fit(X[:80], Y[:80], w[:80]).condition_on(X[80:], Y[80:], w[80:])
@@ -191,13 +183,6 @@ def test_rows_at_one_place_are_one_neighbor(weights):
         near, exact = (
             model.condition_on(X[-9:], y[-9:], w[-9:]) for model in (near, exact)
         )
-
-
-def test_equal_rows_and_a_tiny_noise(data):
-    X, Y, _, _ = data
-    X, Y = np.repeat(X[:20], 6, axis=0), np.repeat(Y[:20], 6, axis=0)
-    model = process(12, rk.Gaussian(1.0), noise=1e-30).fit(X, Y)
-    np.testing.assert_allclose(model.predict(X), Y, atol=1e-3)
 
 
 def test_settings_and_questions_it_does_not_answer(data):

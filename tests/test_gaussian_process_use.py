@@ -107,20 +107,6 @@ def test_bounds_and_priors_name_the_given_kernel_under_a_mean(data):
     assert given.k1.scale == pytest.approx(3.0, rel=1e-2)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_names_of_fewer_entries_prevail(order, data):
-    bounds = {"lengthscale": "fixed", "lengthscale[0]": (0.5, 0.6)}
-    priors = {"lengthscale[0]": (0.55, 1e-4), "lengthscale": (9.0, 1e-4)}
-    bounds, priors = (dict([*each.items()][::order]) for each in (bounds, priors))
-    kernel = 1.0 * rk.Gaussian(np.full(data[0].shape[1], 1.0))
-    model = rk.GaussianProcessRegressor(
-        kernel, 0.1, 30, bounds=bounds, priors=priors, random_state=0
-    ).fit(*data)
-    lengthscale = model.kernel_.kernel.lengthscale
-    assert lengthscale[0] == pytest.approx(0.55, rel=1e-3)
-    np.testing.assert_allclose(lengthscale[1:], 1.0)
-
-
 # -- more rows --------------------------------------------------------------------
 
 
@@ -447,52 +433,3 @@ def test_a_mean_makes_the_offset_of_targets_irrelevant(mean, offset, data):
     (near, spread), (far, other) = (fit.predict(X, return_std=True) for fit in fits)
     np.testing.assert_allclose(far - offset, near, atol=2e-6)
     np.testing.assert_allclose(other, spread, rtol=1e-3)
-
-
-def test_outliers_change_no_units_of_student_t():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(0, 6, (150, 1))
-    f = 5.0 + 20 * np.sin(2 * X[:, 0])
-    y = f + 2.0 * rng.normal(size=150)
-    spoilt = y.copy()
-    spoilt[rng.choice(150, 8, replace=False)] += 2000.0
-    errors, noises = [], []
-    for targets in (y, spoilt):
-        model = rk.GaussianProcessRegressor(
-            1.0 * rk.Gaussian(1.0),
-            noise=1e-2,
-            n_components=60,
-            mean="constant",
-            likelihood="student-t",
-            normalize_y=True,
-            random_state=0,
-        ).fit(X, targets)
-        errors.append(np.sqrt(np.mean((model.predict(X) - f) ** 2)))
-        noises.append(model.noise_)
-    assert max(errors) < 0.9  # the noise has deviation 2
-    assert noises[1] < 3 * noises[0]
-
-
-def test_robust_units_of_targets_that_are_mostly_equal():
-    X = np.arange(20.0)[:, None]
-    for y in (np.full(20, 7.0), np.r_[np.full(15, 7.0), np.arange(5.0)]):
-        model = rk.GaussianProcessRegressor(
-            n_components=10,
-            likelihood="student-t",
-            normalize_y=True,
-            optimizer=None,
-            random_state=0,
-        ).fit(X, y)
-        assert np.isfinite(model.predict(X)).all()
-        assert abs(np.median(model.predict(X)) - 7.0) < 2.0
-
-
-def test_parameters_set_after_a_fit_change_no_prediction(rng):
-    X = rng.normal(size=(60, 2))
-    options = {"n_components": 20, "optimizer": None, "random_state": 0}
-    model = rk.GaussianProcessRegressor(**options).fit(X, X[:, 0])
-    before = model.predict(X, return_std=True), model.sample_y(X)
-    model.set_params(features="nystrom", n_components=None)
-    after = model.predict(X, return_std=True), model.sample_y(X)
-    np.testing.assert_array_equal(after[0], before[0])
-    np.testing.assert_array_equal(after[1], before[1])

@@ -4,7 +4,6 @@ Each is what ``docs/architecture.md`` says: one class, and one line in the list 
 contract suites, which are then run for it.
 """
 
-import pickle
 import sqlite3
 from dataclasses import dataclass
 
@@ -24,7 +23,6 @@ from randkern import projections
 from randkern._validation import densify
 from randkern.backend.namespace import ops_of
 from randkern.data import RowBlocks
-from randkern.exceptions import RowsChangedError
 from randkern.kernels.base import Kernel, Leaf
 from randkern.kernels.stationary import Stationary
 from randkern.projections import Distribution, Stored
@@ -173,12 +171,6 @@ def test_a_projection_draws_every_distribution_that_it_suits(mirrored, name, fou
     test_features_statistics.test_mean_of_dependent_draws(mirrored, name, fourier)
 
 
-def test_a_projection_is_chosen_by_its_name(mirrored):
-    features = rk.RandomFeatures(rk.Gaussian(0.9), 40, projection=mirrored)
-    (factor,) = features.fit(POINTS).plan_.groups[0].factors
-    assert type(factor.projection) is Mirrored
-
-
 def test_a_projection_names_the_kernels_that_it_does_not_suit(mirrored):
     features = rk.RandomFeatures(rk.Laplacian(), 40, projection=mirrored)
     with pytest.raises(ValueError, match=r"'mirrored' needs rows .* of Laplacian\(\)"):
@@ -256,18 +248,6 @@ def test_a_solver_has_callbacks(textbook, rng):
     )
 
 
-def test_further_rows_are_added_to_normal_equations(rng):
-    X = rng.normal(size=(150, 3))
-    y = np.sin(X[:, 0])
-    solver = TextbookCG(tol=1e-9)
-    model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0), 0.1, n_components=80, solver=solver, random_state=0
-    )
-    expected = model.fit(X, y).predict(X)
-    parts = clone(model).partial_fit(X[:70], y[:70]).partial_fit(X[70:], y[70:])
-    np.testing.assert_allclose(parts.predict(X), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("n_components", [80, None])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_a_solver_is_that_of_ridge_models(n_components, fit_intercept, rng):
@@ -327,23 +307,6 @@ def test_a_source_is_read_in_order(monkeypatch, tmp_path):
         lambda X, y: database_of(tmp_path / "points.db", X, y, 3),
     )
     test_blocks.test_every_pass_yields_the_same_rows("database")
-
-
-def test_a_source_is_pickled_and_read_again(tmp_path, rng):
-    X = rng.normal(size=(10, 2))
-    rows = pickle.loads(pickle.dumps(database_of(tmp_path / "p.db", X, X[:, 0], 4)))
-    for _ in range(2):
-        blocks = list(rows)
-        np.testing.assert_array_equal(np.vstack([block.X for block in blocks]), X)
-
-
-def test_a_source_that_changes_is_an_error(tmp_path, rng):
-    X = rng.normal(size=(10, 2))
-    rows = database_of(tmp_path / "points.db", X, X[:, 0], 4)
-    with sqlite3.connect(tmp_path / "points.db") as database:
-        database.execute("DELETE FROM points WHERE rowid = 3")
-    with pytest.raises(RowsChangedError, match="yielded 9 rows, expected 10"):
-        list(rows)
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])

@@ -139,21 +139,6 @@ def test_optical_is_the_hypergeometric_series(degree):
     np.testing.assert_allclose(rk.Optical(degree)(rows, rows), expected, rtol=1e-12)
 
 
-def test_optical_closed_forms():
-    """Theorem 2 of Ohana et al. 2020 for m = 2 and 4; bias in dot and norms."""
-    n = np.outer(np.sum(X**2, axis=1), np.sum(Y**2, axis=1))
-    c = X @ Y.T
-    np.testing.assert_allclose(rk.Optical(2)(X, Y), n + c**2, **TOLERANCE)
-    fourth = 4 * (n**2 + 4 * n * c**2 + c**4)
-    np.testing.assert_allclose(rk.Optical(4)(X, Y), fourth, **TOLERANCE)
-    bias = 1.7
-    appended = [np.hstack([A, np.full((len(A), 1), np.sqrt(bias))]) for A in (X, Y)]
-    for degree in (0.5, 1, 2, 3):
-        np.testing.assert_allclose(
-            rk.Optical(degree, bias)(X, Y), rk.Optical(degree)(*appended), **TOLERANCE
-        )
-
-
 def test_categorical_is_the_share_of_equal_columns():
     codes = RNG.integers(3, size=(12, 3)).astype(float)
     share = np.mean(codes[:, None] == codes[None], axis=2)
@@ -299,14 +284,6 @@ def test_equal_rows_have_the_value_one(kernel, scale):
     np.testing.assert_allclose(np.diag(kernel(sparse, rows)), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("nu", [0.1, 0.5, 0.7, 1.5])
-def test_near_rows_of_rough_kernels(nu):
-    rows = RNG.normal(size=(40, 10)) * 5
-    near = rows + 1e-7 * RNG.normal(size=rows.shape)
-    expected = np.diag(gp.Matern(nu=nu)(rows, near))
-    np.testing.assert_allclose(np.diag(rk.Matern(nu)(rows, near)), expected, rtol=1e-9)
-
-
 @EVERY_STATIONARY
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_huge_and_tiny_rows(kernel, container):
@@ -333,17 +310,6 @@ def test_optical_at_extreme_scales(degree, container):
         assert np.all(np.isfinite(gram))
         if degree == 0.5 and scale != 1e-310:
             np.testing.assert_allclose(gram / scale, rk.Optical(0.5)(X), rtol=1e-11)
-
-
-def test_zero_rows():
-    rows = np.vstack([np.zeros((2, 4)), X[:2]])
-    for degree in (0.5, 1, 2, 3):
-        gram = rk.Optical(degree)(rows)
-        assert np.all(gram[:2] == 0)
-        assert np.all(gram[2:, 2:] > 0)
-    # With a bias a zero row is the bias: K = ν^m Γ(1 + m).
-    assert np.isclose(rk.Optical(2, 3.0)(rows)[0, 1], 3.0**2 * 2)
-    assert rk.Linear()(rows)[0].sum() == 0
 
 
 def test_overflow_is_an_error_that_says_what_to_do():

@@ -1,7 +1,5 @@
 """Kernels on dataframes and columns, and the errors of wrong arguments and rows."""
 
-import datetime
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -132,12 +130,6 @@ def test_wrong_hyperparameters(name, make, value):
             kernel(X)
         with pytest.raises(ValueError, match=f"{name} must be"):
             rk.RandomFeatures(kernel, 10).fit(X)
-
-
-@pytest.mark.parametrize("value", NUMBERS[1:], ids=str)
-def test_wrong_bias(value):
-    with pytest.raises(ValueError, match="bias must be a non-negative finite number"):
-        rk.Optical(2, value)(X)
 
 
 @pytest.mark.parametrize("kernel", [rk.Gaussian, rk.Laplacian])
@@ -299,21 +291,6 @@ def test_columns_of_other_types(column, word):
         rk.Gaussian(columns=["size"])(table)
     with pytest.raises(ValueError, match=f"'when'.*{word}"):
         rk.RandomFeatures(rk.Gaussian(columns=["size"]), 4).fit(table)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pl.Series([datetime.date(2020, 1, d) for d in (1, 2, 3, 4)]),
-        pl.Series([datetime.timedelta(d) for d in (1, 2, 3, 4)]),
-        pl.Series([datetime.time(d) for d in (1, 2, 3, 4)]),
-    ],
-    ids=["date", "duration", "time"],
-)
-def test_columns_of_other_types_in_polars(column):
-    table = pl.DataFrame(VALUES).with_columns(when=column)
-    with pytest.raises(ValueError, match="'when' holds .*convert"):
-        rk.Gaussian(columns=["size"])(table)
 
 
 def test_a_column_that_changes_its_type():

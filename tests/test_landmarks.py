@@ -220,20 +220,6 @@ def test_processes_with_all_rows_as_landmarks_are_exact(optimizer):
     )
 
 
-def test_processes_on_few_landmarks_are_those_of_their_features():
-    """The mean of the subset of regressors; of the variance, what it leaves out too."""
-    model = process(n_components=12, noise=0.05, optimizer=None).fit(X, Y)
-    Z, new = evaluate(model.plan_, X), evaluate(model.plan_, NEW)
-    A = np.linalg.inv(Z.T @ Z + 0.05 * np.eye(12))
-    mean, deviation = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(mean, new @ A @ Z.T @ Y, atol=1e-8)
-    left_out = 1.5 - (new**2).sum(axis=1)
-    variance = 0.05 * np.einsum("ij,jk,ik->i", new, A, new) + left_out
-    np.testing.assert_allclose(deviation**2, variance, atol=1e-8)
-    far = model.predict(100 + NEW, return_std=True)[1]
-    np.testing.assert_allclose(far**2, 1.5)
-
-
 def test_landmarks_are_those_of_the_learned_kernel():
     model = process(n_components=20).fit(X, Y)
     assert model.theta_[1] != pytest.approx(np.log(2.0))

@@ -171,7 +171,11 @@ def _check(case: Case, size: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("size", "kind"),
     # That other containers make no difference has tests of its own.
-    [("tiny", "array"), ("small", "sparse"), ("small", "blocks")],
+    [
+        ("tiny", "array"),
+        pytest.param("small", "sparse", marks=pytest.mark.nightly),
+        pytest.param("small", "blocks", marks=pytest.mark.nightly),
+    ],
 )
 @pytest.mark.parametrize("case", CASES)
 def test_few_rows(case, size, kind):
@@ -179,7 +183,7 @@ def test_few_rows(case, size, kind):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["array", "blocks"])
 @pytest.mark.parametrize("case", CASES)
 def test_many_rows(case, kind):
     _check(CASES[case], "large", kind)

@@ -56,20 +56,6 @@ def test_polynomial_is_that_of_scikit_learn(degree, bias):
     np.testing.assert_allclose(rk.Polynomial(degree, bias)(X, Y), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("s", [1, 2, 3])
-def test_even_optical_kernels_are_sums_of_polynomials(s):
-    """(s!)² Σ_i C(s, i)² (‖x‖‖y‖)^{2(s−i)} (x·y)^{2i}: Ohana et al. 2020, Theorem 2."""
-    norms = np.outer((X**2).sum(axis=1), (Y**2).sum(axis=1))
-    expected = sum(
-        math.comb(s, i) ** 2 * norms ** (s - i) * rk.Polynomial(max(2 * i, 1))(X, Y)
-        if i
-        else norms**s
-        for i in range(s + 1)
-    )
-    values = rk.Optical(2 * s)(X, Y)
-    np.testing.assert_allclose(values, math.factorial(s) ** 2 * expected, rtol=1e-11)
-
-
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_is_its_integral(order):
     """2∫ max(0, w·x)ⁿ max(0, w·y)ⁿ over the plane of x and y, by quadrature."""
@@ -112,13 +98,6 @@ def test_softmax_is_that_of_attention():
     np.testing.assert_allclose(
         values / values.sum(axis=1, keepdims=True), weights, rtol=1e-12
     )
-
-
-def test_mixture_of_one_unshifted_component_is_gaussian():
-    scale = np.array([0.1, 0.3, 0.2])
-    mixture = rk.SpectralMixture([2.0], [[0.0] * 3], [scale])
-    expected = 2.0 * rk.Gaussian(1 / (2 * np.pi * scale))(X, Y)
-    np.testing.assert_allclose(mixture(X, Y), expected, rtol=1e-12)
 
 
 def test_mixture_is_the_transform_of_its_density():

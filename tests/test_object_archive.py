@@ -67,7 +67,6 @@ VALUES = [
     np.array(["a", "bc"]),
     np.array(["2020-01-01"], dtype="M8[D]"),
     np.array(["a", None, (1, 2)], dtype=object),
-    np.array([["a", 1], [None, 2.5]], dtype=object),
     np.float32(1.5),
     np.str_("abc"),
     np.bool_(True),

@@ -81,8 +81,8 @@ SLOW = ("MetricLearner", "LocalClassifier", "LocalRegressor", *TABLES)
 
 
 def some(cases: Iterable[Any], name: str) -> list[Any]:
-    """Return a third of the cases, which is another one for the next estimator."""
-    every = 8 if name in SLOW else 3
+    """Return a fifth of the cases, which is another one for the next estimator."""
+    every = 8 if name in SLOW else 5
     return list(cases)[list(ALL).index(name) % every :: every]
 
 
@@ -1015,12 +1015,3 @@ def test_labels_beyond_int64_stay_what_they_are(tmp_path, suffix):
     assert np.array_equal(data.y_train, UINT64)
     assert data.target_names == ("1", str(2**64 - 1))
     assert np.array_equal(data.X_train["code"].astype(float), UINT64.astype(float))
-
-
-@pytest.mark.parametrize("model", ["KernelRidgeClassifier", "KernelSVC"])
-def test_blocks_of_labels_have_the_classes_of_all_labels(model):
-    rows = rk.RowBlocks.from_arrays(X, UINT64, block_rows=7)
-    fitted = getattr(rk, model)(n_components=20, random_state=0).fit(rows)
-    assert fitted.classes_.dtype == np.uint64
-    assert fitted.classes_.tolist() == [1, 2**64 - 1]
-    assert np.isin(fitted.predict(X), UINT64).all()

@@ -10,14 +10,6 @@ from hypothesis.extra import numpy as npst
 
 from randkern.optics import BitPlaneEncoder, ThermometerEncoder, ThresholdBinarizer
 
-ENCODERS = [
-    ThresholdBinarizer(),
-    ThresholdBinarizer(threshold="median"),
-    ThermometerEncoder(),
-    ThermometerEncoder(n_levels=2, strategy="uniform", per_column=False),
-    BitPlaneEncoder(),
-]
-
 
 def tables(dtype=np.float64):
     return npst.arrays(
@@ -25,16 +17,6 @@ def tables(dtype=np.float64):
         st.tuples(st.integers(1, 9), st.integers(1, 4)),
         elements=st.floats(-(2.0**100), 2.0**100, width=32),
     )
-
-
-@pytest.mark.slow
-@given(tables())
-def test_every_encoder_gives_bits(X):
-    for encoder in ENCODERS:
-        bits = encoder.fit_transform(X)
-        assert bits.dtype == np.uint8
-        assert bits.max() <= 1
-        assert bits.shape[1] == len(encoder.get_feature_names_out())
 
 
 @given(tables())

@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 import randkern as rk
@@ -101,11 +100,6 @@ def test_searches_lead_to_their_page(term, page):
     assert leading == {page}
 
 
-def test_contrasts_are_those_of_the_standard():
-    assert pages.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert pages.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
-
-
 def texts(drawing, backgrounds):
     """(colour, background) of every text of a drawing that has a colour of its own."""
     boxes = []
@@ -148,32 +142,6 @@ def test_colours_of_reports_can_be_read():
         colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
         for ink, paper in product(("ink", "soft", "link"), ("page", "card")):
             assert pages.contrast(colours[ink], colours[paper]) >= LEAST, (ink, paper)
-
-
-def test_figures_for_dark_pages():
-    """Greys are exchanged; colours, and those that stand for numbers, are not."""
-    pytest.importorskip("sphinx_gallery")
-    from matplotlib.colors import to_hex, to_rgba
-    from matplotlib.figure import Figure
-
-    figures = script("figures")
-    ink, paper = figures.for_dark_pages(["black", "white"])
-    assert pages.contrast(to_hex(ink), to_hex(paper)) > 7
-    figure = Figure()
-    axes = figure.subplots()
-    (line,) = axes.plot([0, 1], color="k")
-    mapped = axes.scatter([0, 1], [0, 1], c=[0, 1], cmap="gray")
-    bars = axes.bar([0, 1], [1, 1], color="#0072B2", edgecolor="k")
-    name = axes.text(0, 0, "structured", color="#0072B2")
-    arrow = axes.annotate("a", (0, 0), (1, 1), arrowprops={"color": "0.2"}).arrow_patch
-    figures.darken(figure)
-    figure.draw_without_rendering()
-    inks = line.get_color(), axes.xaxis.label.get_color(), bars[0].get_edgecolor()
-    assert to_rgba(arrow.get_edgecolor())[0] > 0.5
-    assert pages.contrast(to_hex(name.get_color()), DARK) >= LEAST
-    assert np.allclose([to_rgba(colour) for colour in inks], ink)
-    assert to_hex(bars[0].get_facecolor()) == "#0072b2"
-    assert np.allclose(mapped.get_facecolor()[:, 0], [0, 1])
 
 
 def test_drawings_are_those_of_their_script():
@@ -271,33 +239,3 @@ def test_parameters_are_explained_where_they_stand(public):
         item.__qualname__: list(unexplained(item)) for item in with_methods(public)
     }
     assert not {name: result for name, result in problems.items() if result}
-
-
-def explained(text, kind="str"):
-    def function(kernel):
-        pass
-
-    function.__doc__ = f"Fit.\n\nParameters\n----------\nkernel : {kind}\n    {text}\n"
-    return list(unexplained(function))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("See :meth:`transform`.", "ℓ, by the rules of :class:`Gaussian`."),
-        *("As in `fit`.", "Cosines, as in :class:`RandomFeatures`."),
-        *("Weights, as in scikit-learn.", '``"dense"`` (see :class:`RandomFeatures`).'),
-    ],
-)
-def test_explanations_elsewhere_are_found(text):
-    assert explained(text)
-    assert not explained("The kernel, whose formula is long (see Notes).")
-
-
-def test_options_and_parameters_without_a_word_are_found():
-    kind = '{"counts", "precision"}'
-    assert explained("What it is.", kind) == [
-        "kernel: nothing of ['counts', 'precision']"
-    ]
-    assert not explained('``"counts"``: of rows; ``"precision"``: of noise.', kind)
-    assert list(unexplained(lambda X: X)) == ["X: nothing"]

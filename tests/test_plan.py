@@ -147,6 +147,7 @@ def test_out(name, fourier, centered, projection):
     assert evaluate(plan, ROWS, out=out) is out
     assert_same(out, expected, projection)
     assert np.all(frame[:, :2] == -9) and np.all(frame[:, -2:] == -9)
+    assert evaluate(plan, ROWS[:0]).shape == (0, D)
     some = evaluate(plan, ROWS, slice(3, 8), out=frame[:, 1:6])
     assert_same(some, expected[:, 3:8], projection)
 

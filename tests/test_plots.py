@@ -1,13 +1,12 @@
 """Figures from records: what is drawn, and that it can be read."""
 
-import io
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from randkern.plots.drawing import legible_ticks
-from randkern.plots.records import plot_compare, save_figure
+from randkern.plots.records import plot_compare
 
 pytest.importorskip("matplotlib")
 
@@ -91,20 +90,3 @@ def test_tick_labels_and_legend_overlap_nothing(sizes):
     assert not legend.overlaps(figure.axes[0].get_window_extent())
     assert legend.x1 <= figure.bbox.x1
     assert legend.y0 >= figure.bbox.y0
-
-
-def test_no_records_is_an_error():
-    with pytest.raises(ValueError, match="no records"):
-        plot_compare([])
-
-
-@pytest.mark.slow
-def test_figures_are_the_same_bytes_and_leave_pyplot_alone(tmp_path):
-    import matplotlib._pylab_helpers as managers
-
-    before = set(managers.Gcf.figs)
-    path = save_figure(plot_compare(synthetic_records()), tmp_path / "compare.png")
-    again = io.BytesIO()
-    plot_compare(synthetic_records()).savefig(again, format="png")
-    assert path.read_bytes() == again.getvalue()
-    assert set(managers.Gcf.figs) == before

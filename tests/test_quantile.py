@@ -148,16 +148,6 @@ def test_conformal_fits_do_not_use_targets_that_are_set_aside(rng):
     assert 0 < len(changed) <= 24
 
 
-def test_features_that_do_not_fit_in_memory_are_recomputed(rng, monkeypatch):
-    X, y = data(rng, 300)
-    model = rk.KernelQuantileRegressor(KERNEL, n_components=40, random_state=0)
-    expected = model.fit(X, y).predict(X)
-    monkeypatch.setattr(
-        "randkern.models.quantile.cache_bytes", lambda *args: (0, 10**9)
-    )
-    np.testing.assert_allclose(model.fit(X, y).predict(X), expected, atol=1e-6)
-
-
 def test_the_score_is_the_mean_of_scikit_learns(rng):
     X, y = data(rng)
     weight = rng.uniform(1, 2, 60)

@@ -20,19 +20,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import randkern as rk
 from randkern.datasets.schema import TableSchema
-from randkern.reporting import (
-    EvaluatedModel,
-    baselines,
-    contents,
-    evaluate,
-    panels,
-    render,
-)
-from randkern.reporting.baseline_models import TREES
+from randkern.reporting.baseline_models import TREES, baselines
 from randkern.reporting.deadline import Deadline
 from randkern.reporting.learning_curve import scores_by_rows
-from randkern.reporting.page import score_rows
-from randkern.reporting.scores import Evaluation, measured_text, share_text
+from randkern.reporting.page import contents, panels, render, score_rows
+from randkern.reporting.scores import EvaluatedModel, Evaluation, evaluate, share_text
 from randkern.reporting.summary import summarise
 
 
@@ -296,22 +288,6 @@ def test_prices_have_thousands_and_the_digits_of_their_error(regression):
         assert "e+0" not in panel.svg and "e+0" not in panel.caption
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "text"),
-    [
-        (9748.2, 771.3, "9,750"),
-        (12_345_678, 1.2e6, "12,300,000"),
-        (0.50312, 0.0123, "0.503"),
-        (0.5, 0.0123, "0.500"),
-        (1234.5, 0.0, "1,234"),
-        (3.2e-7, 1e-9, "3.2e-07"),
-        (0.0, 0.0, "0"),
-    ],
-)
-def test_measured_numbers_have_two_digits_of_their_error(value, error, text):
-    assert measured_text(value, error) == text
-
-
 @pytest.mark.parametrize("metric", ["log_loss", "auc"])
 def test_the_metric_that_was_asked_for_is_first_in_a_report(classes, metric):
     asked = replace(classes, metric=metric)
@@ -352,9 +328,3 @@ def test_columns_do_not_determine_the_target_of_copies():
     assert [text.partition(":")[0] for text in summary.warnings] == [
         "300 rows repeat others"
     ]
-
-
-def test_scores_show_two_digits_of_what_they_lack_of_one():
-    shown = [share_text(value) for value in (0.575, 0.9512, 0.99968, 1.0, -1e-6, -0.25)]
-    assert shown == ["0.575", "0.951", "0.99968", "1.000", "0.000", "-0.250"]
-    assert share_text(0.999999951) == "0.999999951"

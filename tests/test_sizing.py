@@ -3,9 +3,7 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
-import scipy.sparse as sp
 from sklearn.kernel_ridge import KernelRidge
 
 import randkern as rk
@@ -58,22 +56,6 @@ def test_the_promise_holds(name, fourier):
 def test_half_the_error_takes_four_times_the_features():
     one, other = (rk.suggest_n_components(None, X, error) for error in (0.02, 0.01))
     assert other == pytest.approx(4 * one, rel=0.01)
-
-
-def test_rules_are_resolved():
-    lengthscale = rk.Gaussian("scale").resolve(X).lengthscale
-    expected = rk.suggest_n_components(rk.Gaussian(lengthscale), X)
-    assert rk.suggest_n_components(None, X) == expected
-    assert rk.suggest_n_components(rk.Gaussian("scale"), X) == expected
-
-
-def test_rows_of_every_kind():
-    expected = rk.suggest_n_components(rk.Gaussian(), X, 0.2)
-    for rows in (sp.csr_array(X), X.tolist(), pd.DataFrame(X), X.astype(np.float32)):
-        assert rk.suggest_n_components(rk.Gaussian(), rows, 0.2) == expected
-    table = pd.DataFrame({"x": X[:, 0], "city": list("abcd" * 20)})
-    kernel = rk.Gaussian(columns=["x"]) * rk.Categorical(columns=["city"])
-    assert rk.suggest_n_components(kernel, table, 0.2) > 10
 
 
 def test_many_rows_are_sampled():
@@ -142,23 +124,6 @@ def test_hoeffding_formula():
         assert pairs == 2 * math.ceil(q)
         offsets = rk.hoeffding_n_components(error, delta, bound=bound, fourier="offset")
         assert offsets == math.ceil(4 * q)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("fourier", ["pair", "offset"])
-@pytest.mark.parametrize("kernel", [rk.Gaussian(1.5), rk.Laplacian(4.0)])
-def test_hoeffding_bounds_the_failures(kernel, fourier):
-    error, delta = 0.3, 0.3
-    n_components = rk.hoeffding_n_components(error, delta, fourier=fourier)
-    exact = kernel(X[:20])
-    failures = np.zeros((20, 20))
-    for seed in range(200):
-        Z = rk.RandomFeatures(
-            kernel, n_components, projection="dense", fourier=fourier, random_state=seed
-        ).fit_transform(X[:20])
-        failures += np.abs(Z @ Z.T - exact) >= error
-    # Every pair of points fails in at most a share δ of the maps.
-    assert failures.max() / 200 <= delta
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -442,13 +441,6 @@ def test_truncated_and_strided_skeletons_are_copied():
     np.testing.assert_array_equal(strided.graph.columns, expected)
 
 
-def test_layers_from_a_generator_are_stored():
-    layers = [sk.Conv(2), sk.Dense()]
-    skeleton = sk.convolutional((3, 3), (layer for layer in layers))
-    assert repr(skeleton) == repr(sk.convolutional((3, 3), layers))
-    assert pickle.loads(pickle.dumps(skeleton)).depth == 2
-
-
 def test_repr_of_a_large_free_graph():
     nodes = [circle(j) for j in range(20)] + ["relu"]
     shown = repr(sk.Skeleton(nodes, [(j, 20) for j in range(20)]))
@@ -618,17 +610,6 @@ def test_tiles_join(n_rows):
     np.testing.assert_allclose(gram, gram.T, atol=1e-15)
     np.testing.assert_allclose(np.diag(gram), 1, atol=1e-14)
     np.testing.assert_allclose(kernel(X, X[-3:]), gram[:, -3:], atol=1e-14)
-
-
-def test_containers_and_precision():
-    X = np.random.default_rng(4).uniform(-1, 1, (9, 16))
-    kernel = rk.Compositional(sk.fully_connected(16, 2))
-    gram = kernel(X)
-    np.testing.assert_allclose(kernel(sp.csr_array(X)), gram, atol=1e-15)
-    single = kernel(X.astype(np.float32))
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, gram, atol=1e-6)
-    assert np.linalg.eigvalsh(gram).min() > -1e-12
 
 
 @pytest.mark.parametrize(

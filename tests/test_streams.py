@@ -62,9 +62,6 @@ def fit_both(model, X, y, weight=None, sizes=SIZES["uneven"]):
     return streamed, clone(model).fit(X, y, sample_weight=weight)
 
 
-SOLVERS = {"cholesky": ("cholesky", 1e-10), "pcg": (PCG(tol=1e-9), 1e-5)}
-
-
 def test_two_classes_that_come_one_after_the_other(table):
     X, _ = table
     y = np.sort(np.arange(N) % 2)

@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import compute_class_weight
 
 import randkern as rk
@@ -17,8 +17,9 @@ from randkern.exceptions import (
     NarrowMarginError,
     NotSeparableError,
 )
+from test_logistic import rows
 
-# Oracles here have no intercept; tests/test_intercepts.py has those with one.
+# Without an intercept, but where it is compared with scikit-learn's.
 KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
 
 KERNEL = rk.Gaussian(1.5)
@@ -143,23 +144,6 @@ def test_penalties_that_are_almost_infinite(rng, recwarn):
 
 
 # -- the exact kernel -----------------------------------------------------------------
-
-
-def test_exact_kernel_is_the_quadratic_programme(data):
-    X, y, new = data
-    X, signs = X[:60], np.where(y[:60] == "b", 1.0, -1.0)
-    model = machine(2.0, None, tol=1e-10).fit(X, signs)
-    Q = signs[:, None] * KERNEL(X) * signs
-    found = scipy.optimize.minimize(
-        lambda a: (0.5 * a @ Q @ a - a.sum(), Q @ a - 1),
-        np.ones(60),
-        jac=True,
-        bounds=[(0, 2.0)] * 60,
-        options={"ftol": 1e-16, "gtol": 1e-10, "maxiter": 10_000},
-    )
-    expected = KERNEL(new, X) @ (found.x * signs)
-    np.testing.assert_allclose(model.decision_function(new), expected, atol=1e-4)
-    assert len(model.X_fit_) == len(model.support_) < 60
 
 
 # -- hard margins ---------------------------------------------------------------------
@@ -373,3 +357,70 @@ def test_a_class_without_weight_is_never_predicted(n_components, fit_intercept, 
     assert "c" not in model.predict(new)
     agree = np.mean(model.predict(new) == binary.predict(new))
     assert agree >= 0.95
+
+
+# -- intercepts ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", ["random", "nystrom", "exact"])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_svc_against_scikit_learn(features, C, weighted):
+    X, y = rows(300, 0.2)
+    weight = (
+        np.random.default_rng(1).uniform(0.1, 2.0, 300) if weighted else np.ones(300)
+    )
+    weight[:20] = 0.0
+    kernel, n = rk.Gaussian(2.0), None if features == "exact" else 60
+    options = {"features": "nystrom"} if features == "nystrom" else {}
+    # LIBSVM caches values in single precision.
+    tol = 1e-7 if n is None else 1e-10
+    model = rk.KernelSVC(kernel, C, n, tol=tol, random_state=0, **options)
+    model.fit(X, y, weight)
+    Z = kernel(X) if n is None else rk.plan.evaluate(model.plan_, X)
+    gram = Z if n is None else Z @ Z.T
+    expected = SVC(C=C, kernel="precomputed", tol=1e-9)
+    expected.fit(gram[20:, 20:], y[20:], weight[20:])
+    values = expected.decision_function(gram[:, 20:])
+    error = 1e-5 * max(C, 1.0)
+    np.testing.assert_allclose(model.decision_function(X), values, atol=error)
+    assert abs(model.intercept_ - expected.intercept_[0]) < error
+    assert model.duality_gap_.max() < (1e-6 if n is None else 1e-9)
+    dual = expected.dual_coef_[0]
+    square = dual @ gram[20:, 20:][np.ix_(expected.support_, expected.support_)] @ dual
+    assert model.margin_[0] == pytest.approx(square**-0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_components", [60, None])
+def test_svc_of_three_classes(n_components):
+    """One machine per class, each with its intercept; a stream gives the same."""
+    X, y = rows(240, 0.3, 3)
+    tol = 1e-7 if n_components is None else 1e-10
+    options = {"n_components": n_components, "tol": tol, "random_state": 0}
+    model = rk.KernelSVC(rk.Gaussian(2.0), 3.0, **options).fit(X, y)
+    values = model.decision_function(X)
+    for c in range(3):
+        binary = rk.KernelSVC(rk.Gaussian(2.0), 3.0, **options).fit(X, y == c)
+        np.testing.assert_allclose(values[:, c], binary.decision_function(X), atol=1e-5)
+    if n_components:
+        blocks = rk.RowBlocks(
+            lambda: ((X[i : i + 80], y[i : i + 80]) for i in (0, 80, 160))
+        )
+        stream = rk.KernelSVC(rk.Gaussian(2.0), 3.0, **options).fit(blocks)
+        np.testing.assert_allclose(stream.decision_function(X), values, atol=1e-5)
+
+
+def test_an_intercept_takes_few_more_passes():
+    """Intercepts change while the margins of their solution are still inexact."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 40))
+    scores = X @ rng.normal(size=(40, 10)) + 0.5 * rng.normal(size=(1000, 10))
+    y = (scores + np.linspace(0, 2, 10)).argmax(axis=1)
+    model = rk.KernelSVC(rk.Gaussian(40**0.5), 10.0, 300, random_state=0)
+    with_intercept = clone(model).fit(X, y)
+    without = clone(model).set_params(fit_intercept=False).fit(X, y)
+    assert with_intercept.n_iter_ <= 2 * without.n_iter_
+    # At the solution the constraint of the intercepts holds.
+    signed = with_intercept.support_coef_.sum(axis=0)
+    total = abs(with_intercept.support_coef_).sum(axis=0)
+    assert np.all(abs(signed) < 1e-3 * total)

@@ -165,15 +165,6 @@ def test_cells_that_are_empty_or_hold_a_placeholder(fitted):
     assert "'grade'" in result.output and "line 2 holds 'five'" in result.output
 
 
-def test_padded_names_are_quoted(fitted):
-    folder, rows = fitted
-    rows.rename(columns={"z": " z "}).to_csv(folder / "padded.csv", index=False)
-    result = run("predict", folder / "model.skops", folder / "padded.csv")
-    assert result.exit_code == 2
-    assert "lacks 1 of the 6 columns that the model was fitted to: 'z'" in result.output
-    assert "' z '" in result.output and "--strip" in result.output
-
-
 def test_a_model_of_python_reads_its_own_types(tmp_path):
     r = np.random.default_rng(0)
     X = pd.DataFrame(
@@ -251,15 +242,17 @@ def test_dates_that_begin_with_day_or_month(tmp_path):
         assert again["when"].tolist() == [days]
 
 
-def test_spaces_are_stripped_on_request(tmp_path):
-    text = "a , b,y\n 1 , red ,1.5\n 2, blue,2.5\n ? ,red ,3.5\n 03,blue,4.5\n"
+def test_spaces_around_names_and_texts_are_removed(tmp_path):
+    text = "a , b,y\n 1 , red ,1.5\n 2, blue,2.5\n ? ,red ,3.5\n 03,  ,4.5\n"
     with pytest.warns(UserWarning, match=r"'\?' in 1 rows"):
-        data = read(tmp_path, text, strip=True)
+        data = read(tmp_path, text)
     assert list(data.X_train.columns) == ["a", "b"]
     np.testing.assert_array_equal(data.X_train["a"], [1, 2, np.nan, 3])
-    assert data.X_train["b"].tolist() == ["red", "blue", "red", "blue"]
-    data = read(tmp_path, text, strip=True, categorical=("a",))
+    assert data.X_train["b"].tolist() == ["red", "blue", "red", np.nan]
+    data = read(tmp_path, text, categorical=("a",))
     assert data.X_train["a"].tolist() == ["1", "2", "?", "03"]
+    with pytest.raises(DataFileError, match="duplicate column names: a;"):
+        read(tmp_path, "a, a,y\n1,2,3\n")
 
 
 def test_ratings_are_classes_if_asked_for(tmp_path):

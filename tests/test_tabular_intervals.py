@@ -131,7 +131,6 @@ def test_intervals_cover_rows_of_new_groups():
             *(np.ones(len(rows)), Folds(groups, groups=groups)),
             kernel=rk.Gaussian(1.0),
             alpha=1.0,
-            weighted=False,
         )
         assert intervals.n_groups == pytest.approx(n_groups)
         high = intervals.around(rows[:1], np.zeros((1, 1)), 0.9)[0, 0, 1]

@@ -27,11 +27,6 @@ def data():
 # The threads of compiled loops.
 
 
-def test_threads_need_shared_objects(two_threads):
-    with pytest.raises(AssertionError, match="no work was shared"), two_threads():
-        run_over_ranges(lambda start, stop: None, 1, 1e9)
-
-
 def test_each_range_is_worked_once(two_threads):
     for n, multiple in [(2, 1), (3, 1), (100, 1), (100, 8), (129, 64)]:
         counts = np.zeros(n, dtype=int)
@@ -50,7 +45,6 @@ def test_each_range_is_worked_once(two_threads):
 #: Model, whether it takes labels, and the modules whose loops share its work.
 MODELS = {
     "ridge": (rk.KernelRidgeRegressor(KERNEL, 0.1, **OPTIONS), False, {"cpu"}),
-    "ridge-exact": (rk.KernelRidgeRegressor(KERNEL, 0.1, None), False, {"array_ops"}),
     "ridge-laplacian": (
         rk.KernelRidgeRegressor(rk.Laplacian("scale"), 0.1, None),
         False,
@@ -61,19 +55,12 @@ MODELS = {
         False,
         {"array_ops", "skinny_gemm"},
     ),
-    "ridge-classes": (rk.KernelRidgeClassifier(KERNEL, 0.1, **OPTIONS), True, {"cpu"}),
     "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "skinny_gemm"}),
-    "svc-exact": (rk.KernelSVC(KERNEL, n_components=None), True, {"array_ops"}),
     "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "skinny_gemm"}),
     "process": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, **OPTIONS),
         False,
         {"cpu", "array_ops"},
-    ),
-    "process-exact": (
-        rk.GaussianProcessRegressor(KERNEL, 0.1, None),
-        False,
-        {"array_ops"},
     ),
     "process-classes": (
         rk.GaussianProcessClassifier(KERNEL, **OPTIONS),
@@ -159,14 +146,6 @@ def test_threads_of_blas_come_back_after_an_error():
     with pytest.raises(np.linalg.LinAlgError):
         NumpyAlgebra().lower_factor(-np.eye(100))
     assert blas_threads() == {2}
-
-
-def test_threads_of_blas_are_never_more_than_the_user_allows():
-    with threadpool_limits(1, user_api="blas"):
-        for operations in (1.0, SHORT, LONG):
-            with one_thread_if_short(operations):
-                assert blas_threads() == {1}
-            assert blas_threads() == {1}
 
 
 @pytest.mark.usefixtures("two_of_blas")

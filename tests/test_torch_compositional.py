@@ -150,16 +150,6 @@ def test_sums_and_products(role, fourier):
             assert_close(kernel(tensor(X)), kernel(X), 1e-11)
 
 
-def test_images(rng):
-    skeleton = sk.convolutional((12, 12, 2), [sk.Conv(5, stride=2), sk.Dense()])
-    X = rng.uniform(-1.5, 1.5, (8, 288)).astype(np.float32)
-    kernel = rk.Compositional(skeleton)
-    features = rk.RandomFeatures(kernel, 600, random_state=0).fit(X)
-    with dispatch():
-        assert_close(features.transform(tensor(X)), features.transform(X), 2e-5)
-        assert_close(kernel(tensor(X)), kernel(X), 1e-6)
-
-
 @each_device
 def test_pixels(device, rng):
     pixels = rng.integers(0, 256, (5, 6))
@@ -223,15 +213,3 @@ def test_layers_on_spheres(rng):
     settings = tensor(X).requires_grad_()
     layer(settings).sum().backward()
     assert bool(torch.isfinite(settings.grad).all())
-
-
-# -- models -----------------------------------------------------------------------
-
-SKELETON, ROWS = mixed(ROLES["phase"], ("relu", "exponential"), seed=3, n_rows=90)
-
-
-@pytest.fixture
-def data(rng):
-    """Rows, targets, classes, weights of which some are 0, and new rows."""
-    y = np.sin(ROWS[:, 0]) + ROWS[:, 2] + 0.1 * rng.normal(size=90)
-    return ROWS[:70], y[:70], rng.integers(0, 3, 70).astype(float), ROWS[70:]

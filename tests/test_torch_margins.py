@@ -10,7 +10,7 @@ import randkern as rk
 from _tensors import dispatch, no_host_copies, tensor
 from randkern.exceptions import NotSeparableError
 
-# Oracles here have no intercept; tests/test_intercepts.py has those with one.
+# Oracles here have no intercept; test_svc.py and test_logistic.py have those with one.
 KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
 KernelLogistic = partial(rk.KernelLogistic, fit_intercept=False)
 

@@ -1,13 +1,12 @@
 """Feature maps as layers: the features of the library, and their gradients."""
 
 import copy
-import math
 
 import numpy as np
 import pytest
 
 import randkern as rk
-from _tensors import DEVICES, dispatch, host, tensor, torch
+from _tensors import DEVICES, host, tensor, torch
 from randkern.backend import torch_hadamard
 from randkern.torch import FeatureMap
 
@@ -95,12 +94,6 @@ def test_gradients_at_rows_of_zeros(kernel, projection, rng):
     assert torch.isfinite(linear.weight.grad).all()
 
 
-def test_gradients_at_rows_of_zeros_with_a_bias():
-    layer = FeatureMap(rk.Optical(1, bias=0.5), 3, 20, random_state=0)
-    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(layer, (x,))
-
-
 MAPS = [
     (64, {"projection": "structured"}),
     (5, {"projection": "orthogonal"}),
@@ -137,30 +130,6 @@ def test_features_after_export(width, options, rng):
     exported = torch.export.export(layer, (x,)).module()
     torch.testing.assert_close(exported(x), layer(x).detach(), check_stride=False)
     _check_as_new(layer, x, width, options)
-
-
-@pytest.mark.slow
-def test_a_lengthscale_is_learned(rng):
-    X = rng.uniform(-3, 3, size=(200, 1))
-    y = tensor(np.sin(2 * X[:, 0]))
-    losses = {}
-    for learn in (False, True):
-        torch.manual_seed(0)
-        features = FeatureMap(
-            rk.Gaussian(4.0), 1, 100, learn_lengthscale=learn, random_state=0
-        )
-        head = torch.nn.Linear(100, 1, dtype=torch.float64)
-        model = torch.nn.Sequential(features, head)
-        asked = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.Adam(asked, lr=0.1)
-        for _ in range(100):
-            optimizer.zero_grad()
-            loss = ((model(tensor(X))[:, 0] - y) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-        losses[learn] = loss.item()
-    assert losses[True] < 0.5 * losses[False]
-    assert features.lengthscales[0] < 3.0
 
 
 def test_state_and_repr():
@@ -202,13 +171,6 @@ def test_autocast_leaves_phases_alone(rng):
         got, from_half = layer(x), layer(half)
     assert torch.equal(got, layer(x))
     assert torch.equal(from_half, layer(half.to(torch.float32)))
-
-
-def test_works_under_dispatch_too():
-    layer = FeatureMap(rk.Gaussian(), 2, 6, random_state=0)
-    with dispatch():
-        got = layer(torch.zeros(1, 2))[0, 0].item()
-    assert got == pytest.approx(math.sqrt(2 / 6))
 
 
 def test_bad_arguments():

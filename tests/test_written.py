@@ -428,7 +428,7 @@ def test_names_do_not_write_to_the_terminal(tmp_path):
 def test_a_baseline_that_fails_is_left_out(monkeypatch):
     from sklearn.linear_model import RidgeCV
 
-    from randkern.reporting import baselines
+    from randkern.reporting.baseline_models import baselines
 
     def fail(*_):
         raise ValueError("no")

@@ -43,7 +43,7 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(("hsic_test", "mmd_test"), ".hypothesis_tests"),
     "export_onnx": ".onnx",
-    "report": ".reporting",
+    "report": ".reporting.public",
     "to_torch": ".modules",
     **dict.fromkeys(
         ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"

@@ -75,7 +75,7 @@ from randkern.persistence import (
     load as load,
     save as save,
 )
-from randkern.reporting import (
+from randkern.reporting.public import (
     report as report,
 )
 from randkern.sizing import (

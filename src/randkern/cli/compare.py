@@ -58,7 +58,6 @@ def command(
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
     time_limit: options.StudyLimit = 120,
-    save: options.Save = None,
     out: Annotated[
         Path,
         typer.Option(metavar="FOLDER", help="Folder for results.json and compare.png."),
@@ -96,8 +95,6 @@ def command(
         console.print(described(dataset, task), soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out)
-    if save is not None:
-        check_writable(save.parent)
     with progress_bar(deadline) as progress:
         results = measured(
             dataset, time_limit=deadline.limit, began=deadline.began, progress=progress
@@ -116,7 +113,6 @@ def command(
         results["dataset"]["split"] = f"the rows of {test.name}"
     # A figure of an earlier run is not of these results.
     figure = out / "compare.png"
-    saved = "" if save is None else _save_winner(dataset, results, save)
     written = [write_results(results, out / "results.json", outdated=[figure])]
     written += _figure(results, figure)
     about = results["dataset"]
@@ -127,9 +123,6 @@ def command(
         console.print(_skipped(results), soft_wrap=True)
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
-    if save is not None:
-        console.print(saved, soft_wrap=True)
-        written.append(save)
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
@@ -223,21 +216,16 @@ def _cells(
 
 def _best(results: Mapping[str, Any]) -> str:
     """Return a line with the best kernel, and the linear model beside it."""
-    from randkern.study.fits import winner
-
     metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
-    best = winner(results) or {}
-    size = best["n_components"]
-    landmarks = ", landmarks" * (best["features"] == "nystrom")
-    own = [
-        record
-        for record in results["records"]
-        if record["kernel"] == best["kernel"] + landmarks
-        and record["n_components"] == size
-    ]
+    settings: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
+    for record in results["records"]:
+        setting = record["kernel"], record["n_components"]
+        settings.setdefault(setting, []).append(record)
+    means = {setting: _mean(own, metric.score) for setting, own in settings.items()}
+    kernel, size = min(means, key=lambda setting: metric.loss(means[setting]))
     named = "exact" if size is None else f"{size:,} features"
-    text = f"best: {best['kernel']}{landmarks}, {named}, {metric.heading} "
-    text += metric.text(_mean(own, metric.score))
+    text = f"best: {kernel}, {named}, {metric.heading} "
+    text += metric.text(means[kernel, size])
     linear = results["baselines"].get("linear model", {}).get(metric.score)
     return text if linear is None else f"{text}; linear model {metric.text(linear)}"
 
@@ -329,22 +317,3 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
         )
         return []
     return [save_figure(figure, path)]
-
-
-def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
-    """Fit and save the best model; return a line that describes it."""
-    import randkern
-
-    from ..study.fits import fit_winner, winner
-
-    model = fit_winner(dataset, results)
-    model.table_schema_ = dataset.schema
-    randkern.save(model, path)
-    best = winner(results) or {}
-    results["saved"] = best
-    size = best["n_components"]
-    features = "the exact kernel" if size is None else f"{size:,} features"
-    if best["features"] == "nystrom":
-        features = f"{size:,} landmarks"
-    named = _named_values(best["hyperparameters"])
-    return f"saved the best, {best['kernel']} with {features} ({named})"

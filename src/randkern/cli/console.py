@@ -210,10 +210,10 @@ def started(limit: float) -> "Deadline":
 
 
 @contextmanager
-def phase(deadline: "Deadline", doing: str) -> Iterator[Callable[[str], None]]:
+def phase(deadline: "Deadline", doing: str) -> Iterator[None]:
     """Show what is done during a block, and the seconds of the limit so far.
 
-    On standard error, if that is a terminal. The block may add details of its progress.
+    On standard error, if that is a terminal.
     """
     console = Console(stderr=True)
     with Progress(
@@ -224,12 +224,8 @@ def phase(deadline: "Deadline", doing: str) -> Iterator[Callable[[str], None]]:
         transient=True,
         disable=not console.is_terminal,
     ) as display:
-        task = display.add_task(doing, total=None)
-
-        def detail(text: str) -> None:
-            display.update(task, description=f"{doing}: {text}")
-
-        yield detail
+        display.add_task(doing, total=None)
+        yield
 
 
 class _SecondsColumn(ProgressColumn):

@@ -19,7 +19,7 @@ from randkern.exceptions import DeadlineWarning
 from . import options
 from .console import output, phase, started, titled_table
 from .options import Task, TimeLimit
-from .tables import TrialCounter, described, load
+from .tables import described, load
 
 if TYPE_CHECKING:
     from ..reporting.deadline import Deadline
@@ -157,8 +157,9 @@ class _Job:
 
 def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None:
     """Fit, score, report and refit, and write what is known after each step."""
-    from ..reporting import baselines, contents, logarithm_advice, panels
-    from ..reporting.baseline_models import planned_seconds
+    from ..reporting.baseline_models import baselines, planned_seconds
+    from ..reporting.learning_curve import logarithm_advice
+    from ..reporting.page import contents, panels
     from ..study.measure import Measurement
     from ..tabular.html_summary import fitted_rows
 
@@ -213,7 +214,7 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
 
 def _summary(table: Any, groups: str | None, time: str | None) -> Any:
     """Describe a table; warn of signs that held-out rows mislead."""
-    from ..reporting import summarise
+    from ..reporting.summary import summarise
 
     dependence = "group" if groups else "time" if time else None
     summary = summarise(
@@ -309,7 +310,7 @@ class _Files:
         `page` has the contents of the report.
         """
         from .._files import atomic_write
-        from ..reporting import render
+        from ..reporting.page import render
         from ..study.records import write_results
 
         with atomic_write(self.report) as file:
@@ -390,9 +391,7 @@ def _fit(
     model.set_params(time_limit=seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        with phase(deadline, doing) as detail:
-            if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
-                model.set_callbacks(TrialCounter(detail))
+        with phase(deadline, doing):
             model.fit(X, y, groups=splitting.groups, time=splitting.time)
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
@@ -427,7 +426,7 @@ def _refit(
 
 def _evaluated(job: _Job, fit: Any, others: dict[str, Any]) -> Any:
     """Evaluate a fitted model, and others, on test rows."""
-    from ..reporting import EvaluatedModel, evaluate
+    from ..reporting.scores import EvaluatedModel, evaluate
 
     model = job.model
     (X, X_test, y, y_test), _, held_out = job.parts

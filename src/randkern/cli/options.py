@@ -47,76 +47,6 @@ Test = Annotated[
         help="Table with the test rows, in place of a quarter of --data.",
     ),
 ]
-Categorical = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMNS",
-        help="Columns that hold categories though they look like numbers or dates; "
-        "separated by commas, with quotes around names that hold one.",
-    ),
-]
-Numeric = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMNS",
-        help="Columns that hold numbers; texts there are missing values.",
-    ),
-]
-Drop = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMNS", help="Columns to leave out.")
-]
-Text = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMNS", help="Columns of free text, whose words become features."
-    ),
-]
-Decimal = Annotated[
-    str, typer.Option(metavar="SIGN", help="Decimal sign: . or a comma.")
-]
-Thousands = Annotated[
-    str | None,
-    typer.Option(metavar="SIGN", help="What separates thousands, such as , in 1,234."),
-]
-DayFirst = Annotated[
-    bool | None,
-    typer.Option(
-        "--dayfirst/--monthfirst",
-        help="Read dates such as 03/04/2026 with the day or the month first.",
-    ),
-]
-DateFormat = Annotated[
-    str | None,
-    typer.Option(metavar="FORMAT", help='Format of dates, such as "%d.%m.%y".'),
-]
-Sep = Annotated[
-    str | None,
-    typer.Option(metavar="SIGN", help="What separates fields; by default guessed."),
-]
-Header = Annotated[
-    str,
-    typer.Option(
-        metavar="ROW", help="Row of the names of columns, the first is 0; or none."
-    ),
-]
-SkipRows = Annotated[
-    int,
-    typer.Option("--skiprows", min=0, metavar="N", help="Lines above the names."),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Encoding of text, such as cp1252."),
-]
-NaValues = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXTS", help="More texts that stand for missing values."),
-]
-Strip = Annotated[
-    bool,
-    typer.Option(
-        "--strip", help="Remove spaces around names of columns and around texts."
-    ),
-]
 Groups = Annotated[
     str | None,
     typer.Option(
@@ -139,14 +69,6 @@ LogTarget = Annotated[
         "--log-target",
         help="Fit the logarithm of the target, such as a price (of 1 + the target if "
         "some are 0); predictions and scores are of the target itself.",
-    ),
-]
-Save = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="File for the best model, fitted to the training rows; randkern predict "
-        "reads it.",
     ),
 ]
 
@@ -224,22 +146,67 @@ MemoryLimit = Annotated[
 ]
 
 
-# The options that say how a file is read, with their defaults, as TableFormat has them.
-_FORMAT = {
-    "categorical": (Categorical, None),
-    "numeric": (Numeric, None),
-    "text": (Text, None),
-    "drop": (Drop, None),
-    "decimal": (Decimal, "."),
-    "thousands": (Thousands, None),
-    "dayfirst": (DayFirst, None),
-    "strip": (Strip, False),
-    "date_format": (DateFormat, None),
-    "sep": (Sep, None),
-    "header": (Header, "0"),
-    "skiprows": (SkipRows, 0),
-    "encoding": (Encoding, None),
-    "na_values": (NaValues, None),
+def _format(default: Any, metavar: str, text: str, name: str = "", **more: Any) -> Any:
+    """Return the default of an option of a file's format, and the option."""
+    names = (name,) * bool(name)
+    return default, typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+# The options that say how a file is read, with their types, as TableFormat has them.
+_FORMAT: dict[str, tuple[Any, Any]] = {
+    "categorical": (
+        list[str] | None,
+        _format(
+            None,
+            "COLUMNS",
+            "Columns that hold categories though they look like numbers or dates; "
+            "separated by commas, with quotes around names that hold one.",
+        ),
+    ),
+    "numeric": (
+        list[str] | None,
+        _format(None, "COLUMNS", "Columns of numbers; texts there are missing values."),
+    ),
+    "text": (
+        list[str] | None,
+        _format(None, "COLUMNS", "Columns of free text, whose words become features."),
+    ),
+    "drop": (list[str] | None, _format(None, "COLUMNS", "Columns to leave out.")),
+    "decimal": (str, _format(".", "SIGN", "Decimal sign: . or a comma.")),
+    "thousands": (
+        str | None,
+        _format(None, "SIGN", "What separates thousands, such as , in 1,234."),
+    ),
+    "dayfirst": (
+        bool | None,
+        _format(
+            None,
+            "",
+            "Read dates such as 03/04/2026 with the day or the month first.",
+            "--dayfirst/--monthfirst",
+        ),
+    ),
+    "date_format": (
+        str | None,
+        _format(None, "FORMAT", 'Format of dates, such as "%d.%m.%y".'),
+    ),
+    "sep": (
+        str | None,
+        _format(None, "SIGN", "What separates fields; by default guessed."),
+    ),
+    "header": (
+        str,
+        _format("0", "ROW", "Row of the names of columns, the first is 0; or none."),
+    ),
+    "skiprows": (int, _format(0, "N", "Lines above the names.", "--skiprows", min=0)),
+    "encoding": (
+        str | None,
+        _format(None, "NAME", "Encoding of text, such as cp1252."),
+    ),
+    "na_values": (
+        list[str] | None,
+        _format(None, "TEXTS", "More texts that stand for missing values."),
+    ),
 }
 
 
@@ -250,9 +217,12 @@ def reads_files(*, without: Sequence[str] = ()) -> Callable[[Any], Any]:
     """
     options = {
         name: inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[kind, option],
+            default=default,
         )
-        for name, (kind, default) in _FORMAT.items()
+        for name, (kind, (default, option)) in _FORMAT.items()
         if name not in without
     }
 

@@ -8,7 +8,7 @@ import typer
 
 from randkern._extras import import_extra
 
-from .console import output, progress_bar
+from .console import output
 from .tables import naming, read
 
 # New categories, and unknown columns, that a warning names.
@@ -17,8 +17,6 @@ _MAX_NAMES = 10
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 # Of predictions in texts: those of float64 that do not depend on the other rows.
 _DIGITS = "%.12g"
-# Rows predicted per step of the progress bar.
-_BLOCK = 10_000
 
 
 def command(
@@ -153,16 +151,14 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
         return frame
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
-        stripped = {str(name).strip() for name in frame.columns}
-        padded = stripped.issuperset(name.strip() for name in missing)
         lower = {str(name).lower() for name in frame.columns}
         alike = lower.issuperset(name.lower() for name in missing)
         raise ValueError(
             f"{data} lacks {len(missing)} of the {len(names)} columns that the model "
             f"was fitted to: {', '.join(map(repr, missing[:10]))}; it has "
             f"{', '.join(repr(str(name)) for name in frame.columns[:20])}"
-            + alike * "; the names differ only in upper and lower case"
-            + padded * "; remove the spaces around names, or fit with --strip"
+            + alike
+            * "; the names differ only in upper and lower case"
         )
     return frame[list(names)]
 
@@ -231,32 +227,17 @@ def _predictions(
     """Return one column per requested quantity and target."""
     import pandas as pd
 
-    has_names = hasattr(fitted, "feature_names_in_")
-
-    def columns(block: Any) -> pd.DataFrame:
-        rows = block if has_names else block.to_numpy()
-        predictions = _point_predictions(fitted, rows)
-        if interval is not None:
-            bounds = fitted.predict_interval(rows, coverage=interval)
-            predictions |= _per_target("low", bounds[..., 0])
-            predictions |= _per_target("high", bounds[..., 1])
-        if probabilities:
-            shares = fitted.predict_proba(rows)
-            for label, column in zip(fitted.classes_, shares.T, strict=True):
-                predictions[f"probability of {label}"] = column
-        return pd.DataFrame(predictions)
-
-    n = len(frame)
-    parts = []
-    with progress_bar() as report:
-        for start in range(0, max(n, 1), _BLOCK):
-            report(start, n, "rows predicted")
-            try:
-                parts.append(columns(frame[start : start + _BLOCK]))
-            except ValueError:
-                columns(frame)  # so that errors count rows from the start of the file
-                raise
-    return pd.concat(parts, ignore_index=True)
+    rows = frame if hasattr(fitted, "feature_names_in_") else frame.to_numpy()
+    predictions = _point_predictions(fitted, rows)
+    if interval is not None:
+        bounds = fitted.predict_interval(rows, coverage=interval)
+        predictions |= _per_target("low", bounds[..., 0])
+        predictions |= _per_target("high", bounds[..., 1])
+    if probabilities:
+        shares = fitted.predict_proba(rows)
+        for label, column in zip(fitted.classes_, shares.T, strict=True):
+            predictions[f"probability of {label}"] = column
+    return pd.DataFrame(predictions)
 
 
 def _point_predictions(fitted: Any, rows: Any) -> dict[str, Any]:

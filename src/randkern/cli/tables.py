@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -126,23 +126,3 @@ def _file_of(data: str) -> Iterator[str | Path]:
             if str(copied) not in text:
                 raise
             raise ValueError(text.replace(str(copied), "standard input")) from error
-
-
-class TrialCounter:
-    """A scikit-learn callback that reports how many kernels a fit has tried."""
-
-    def __init__(self, report: Callable[[str], None]):
-        self._report = report
-        self._n = 0
-
-    def setup(self, estimator: Any, context: Any) -> None: ...
-
-    def teardown(self, estimator: Any, context: Any) -> None: ...
-
-    def on_fit_task_begin(self, estimator: Any, context: Any, **_: Any) -> None: ...
-
-    def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> bool:
-        if context.parent is not None:  # the fit itself is a task, too
-            self._n += 1
-            self._report(f"{self._n} kernel{'s' * (self._n > 1)} tried")
-        return False

@@ -28,8 +28,6 @@ class TableFormat:
         Whether dates such as ``03/04/2026`` begin with the day or with the month. By
         default other dates of the column tell, such as ``13/04/2026``; if none does,
         they are refused.
-    strip : bool, default=False
-        Remove spaces around names of columns and around texts.
     text : tuple of str
         Columns of free text, whose words are read.
     date_format : str, optional
@@ -59,7 +57,6 @@ class TableFormat:
     decimal: str = "."
     thousands: str | None = None
     dayfirst: bool | None = None
-    strip: bool = False
     text: tuple[str, ...] = ()
     date_format: str | None = None
     sep: str | None = None

@@ -81,7 +81,6 @@ def dataset_from_frame(
         )
     typed = with_known_types(frame)
     column = typed[target]
-    _warn_of_spaces(columns)
     y, known, unit = _target_values(column, source, form, task)
     inferred = cast(Task, task or ("regression" if unit else infer_task(y)))
     y = _checked_for_task(y, inferred, column, source, form, is_stated=task is not None)
@@ -269,15 +268,6 @@ def infer_task(y: np.ndarray) -> Task:
     return "regression" if n_distinct > max_classes else "classification"
 
 
-def _warn_of_spaces(columns: list[str]) -> None:
-    if padded := [repr(name) for name in columns if name != name.strip()]:
-        warn(
-            f"names of columns with spaces around them: {', '.join(padded)}; --strip "
-            "(in Python TableFormat(strip=True)) removes the spaces",
-            UserWarning,
-        )
-
-
 def _warn_of_totals(frame: "pd.DataFrame", X: "pd.DataFrame", source: str) -> None:
     """Warn if the last row seems to be the sum of the others."""
     if len(X) < _MIN_ROWS_OF_TOTAL:
@@ -405,7 +395,6 @@ def _target_of_texts(
             task or infer_task(values.dropna().to_numpy())
         ) == "classification"
         if may_be_labels and texts.str.strip().str.match(r"[+-]?0\d").any():
-            _warn_of_zeros(name, texts)
             return Reading(texts.str.strip(), "category")
         if values.dtype.kind == "f" and values.notna().all():
             values = values.astype(np.int64)
@@ -432,19 +421,6 @@ def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
             f"the target {target!r} mixes units: {names[0]}, and in {len(rows):,} of "
             f"{len(texts):,} rows {names[-1]} ({cell(texts, rows)}); convert them to "
             f"one unit, or say --numeric {shlex.quote(target)} to leave such rows out"
-        )
-
-
-def _warn_of_zeros(target: str, labels: "pd.Series") -> None:
-    """Warn of labels that differ only in leading zeros, such as 1 and 01."""
-    texts = labels.dropna().drop_duplicates()
-    numbers = texts.astype(float)
-    if (alike := numbers.duplicated(keep=False)).any():
-        first = texts[numbers == numbers[alike].iloc[0]]
-        warn(
-            f"the target {target!r} holds {' and '.join(map(repr, first))}, which are "
-            "different classes: write them alike if they are one",
-            UserWarning,
         )
 
 

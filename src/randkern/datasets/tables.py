@@ -81,8 +81,8 @@ def read_table(
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
     form : TableFormat, optional
-        How text files are written, whether to strip spaces, and columns to read as
-        texts, or not at all.
+        How text files are written, and columns to read as texts, or not at all. Spaces
+        around names of columns and around texts are removed.
     texts : collection of str
         More columns to read as texts.
 
@@ -122,8 +122,7 @@ def read_table(
         frame = _parsed(_read_sheet(path, form), form, texts)
     else:
         frame = _read_parquet(path)
-    if form.strip:
-        frame = _parsed(_stripped(path, frame), form, texts)
+    frame = _stripped(path, frame)
     columns = [str(name) for name in frame.columns]
     replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
     return frame.drop(columns=list(form.drop))
@@ -154,8 +153,6 @@ def _read_text(
         encoding, separator = _dialect(path, usual, form)
         with open_data(path) as stream:
             _check_rows(path, stream, separator, encoding, form)
-        # Texts that are yet to be stripped are read as they are.
-        types: Any = str if form.strip else dict.fromkeys(texts, str)
         read = partial(
             pandas.read_csv,
             sep=separator,
@@ -170,6 +167,9 @@ def _read_text(
             thousands=form.thousands,
             na_values=list(form.na_values),
         )
+        with open_data(path) as stream:
+            names = read(stream, nrows=0).columns
+        types = {name: str for name in names if str(name).strip() in texts}
         with open_data(path) as stream:
             frame = read(stream, dtype=types)
         whole = [name for name in frame.columns if _may_be_codes(frame[name], form)]
@@ -291,21 +291,8 @@ def _check_rows(
         advice = "give every column its own name in the first row"
         _check_unique(path, filter(None, header), advice)
     unnamed = [str(i + 1) for i, name in enumerate(header) if named and not name]
-    # A title fills the first cell alone; the names below it are followed by numbers.
-    is_title = named and len(header) > 2 and bool(header[0]) and not any(header[1:])
-    names: list[str] = []
-    names_line = n_rows = 0
+    n_rows = 0
     for n_rows, (line, row) in enumerate(rows, start=1):
-        if names and any(field[:1].isdigit() for field in row):
-            raise DataFileError(
-                f"{path}: the first row names 1 of {len(header)} columns, and the "
-                f"names seem to be in line {names_line} ({', '.join(names)}); say "
-                f"--skiprows {names_line - 1} (in Python TableFormat(skiprows=...))"
-            )
-        may_be_names = is_title and n_rows <= _TITLE_ROWS and len({*row}) == len(row)
-        is_text = all(field and not field[0].isdigit() for field in row)
-        names = row if may_be_names and is_text else []
-        names_line = line
         if len(row) != len(header):
             titled = len(row) > len(header) and n_rows <= _TITLE_ROWS
             raise DataFileError(
@@ -426,13 +413,14 @@ def _parsed(
 
 def _stripped(path: Path, frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return a table without spaces around names of columns and texts."""
+
+    def strip(value: Any) -> Any:
+        return (value.strip() or None) if isinstance(value, str) else value
+
     frame = frame.rename(columns=lambda name: str(name).strip())
-    _check_unique(path, frame.columns, "rename them before their spaces are removed")
-    for name in frame.columns:
-        if frame[name].dtype == object or frame[name].dtype == "str":
-            frame[name] = frame[name].map(
-                lambda value: value.strip() if isinstance(value, str) else value
-            )
+    _check_unique(path, frame.columns, "their names differ in spaces alone; rename one")
+    for name in frame.columns[[dtype in ("object", "str") for dtype in frame.dtypes]]:
+        frame[name] = frame[name].map(strip)
     return frame
 
 

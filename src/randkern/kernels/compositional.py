@@ -69,6 +69,10 @@ class Compositional(Leaf):
     The mean kernel of the features is that of ``skeleton.truncated()``: degrees above
     10,000 are not drawn.
 
+    `feature_variance` is an upper bound where equal features are merged, and where some
+    are real or constant, as deep features of circles may be: they leave columns to
+    others.
+
     Paths are drawn on the host. For tensors they are copied to the device once, and
     features and exact values are computed there.
 
@@ -208,7 +212,8 @@ class Compositional(Leaf):
         A draw that is not constant has the mean (K − P)/(1 − P) and the second moment
         (S − cP)/(1 − P), where c = 1 is that of the constant (3/2 in offset form), and
         the weight 1 − P. This is an upper bound if equal draws are merged, or if some
-        features are real or constant, as on categories, which leaves columns to others.
+        features are real or constant, as on categories, and in deep skeletons on
+        circles, where the angles of a draw may cancel: they leave columns to others.
         """
         size = weight**2 * self.squared_amplitude(X, Y)
         value = weight * self._gram(X, Y)

@@ -157,29 +157,16 @@ def nodes_of(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse multidimensional object arrays that hold the same sequence twice.
+    """Refuse object arrays of several dimensions.
 
     NumPy copies nested sequences, and pipelines and ensembles are such, too: a few that
-    refer to each other could expand to an array of any size. `save` writes the rows of
-    such arrays in full.
+    refer to each other could expand to an array of any size.
     """
     known = Counter(node.get("__id__") for node in nodes)
-    sequences = {
-        node.get("__id__")
-        for node in nodes
-        if isinstance(node.get("content"), list)
-        or node.get("__class__") == "ndarray"
-        or node.get("__loader__") == "ObjectNode"
-    }
-    for table in (node for node in nodes if node.get("type") == "json"):
-        shape = table["shape"]
-        written = shape["__loader__"] == "TupleNode" and known[shape["__id__"]] == 1
-        if written and len(shape["content"]) == 1:
-            continue
-        for node in nodes_of(table.get("content")):
-            name = node.get("__id__")
-            if name is not None and name in sequences and known[name] > 1:
-                raise ValueError("an array of objects holds the same sequence twice")
+    for shape in (node["shape"] for node in nodes if node.get("type") == "json"):
+        is_written = shape["__loader__"] == "TupleNode" and known[shape["__id__"]] == 1
+        if not is_written or len(shape["content"]) != 1:
+            raise ValueError("an array of objects has several dimensions")
 
 
 class Writer:
@@ -243,6 +230,11 @@ class Writer:
 
     def _array(self, value: Any) -> dict[str, Any]:
         if value.dtype == object:
+            if value.ndim != 1:
+                raise TypeError(
+                    "the estimator holds an array of objects of several dimensions; "
+                    "make it a list, or an array of numbers or texts."
+                )
             items = [self.node(item) for item in value.tolist()]
             shape = self.node(value.shape)
             return {
@@ -319,9 +311,6 @@ class Reader:
         if node["type"] == "json":
             _known({"numpy.ndarray": np.ndarray}, name)
             items = [*map(self.value, node["content"])]
-            shape = self.value(node["shape"])
-            if len(shape) != 1:
-                return np.array(items, dtype=object)
             array = np.empty(len(items), dtype=object)
             for at, item in enumerate(items):  # which may be sequences themselves
                 array[at] = item

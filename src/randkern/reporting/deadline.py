@@ -115,14 +115,15 @@ class Deadline:
 
 
 def _are_planned(X: Any, n_classes: int, first: float, refit: float) -> bool:
-    """Return whether a fit and another one, without a search, take about so long."""
+    """Return whether a fit and another one, without a search, take about so long.
+
+    And whether both have the time for all rows.
+    """
     n, d = X.shape
-    planned = [
-        planned_seconds(plan_of(n, d, n_classes, limit), n, d, n_classes)
-        for limit in (first, refit)
-    ]
+    plans = [plan_of(n, d, n_classes, limit) for limit in (first, refit)]
+    planned = [planned_seconds(plan, n, d, n_classes) for plan in plans]
     planned[1].pop("search")
-    return all(
+    return min(plan.fitted_rows for plan in plans) == n and all(
         sum(each.values()) <= _TOLERATED * limit
         for each, limit in zip(planned, (first, refit), strict=True)
     )

@@ -83,8 +83,12 @@ def report(
     summary = summarise(X, y, _task(model))
     if X_test is None:
         size = min(max(int(_SHARE * len(y)), 1), _MAX_ROWS)
-        labels = y if is_classifier(model) and np.unique(y)[1:].size else None
-        X, X_test, y, y_test = _split(X, y, size, labels)
+        labels = None
+        if is_classifier(model) and np.unique(y, return_counts=True)[1].min() > 1:
+            labels = y
+        X, X_test, y, y_test = train_test_split(
+            X, y, test_size=size, random_state=0, stratify=labels
+        )
         model = clone(model)
         start = perf_counter()
         model.fit(X, y)
@@ -132,10 +136,3 @@ def _check(model: Any, X: Any, X_test: Any, y_test: Any) -> None:
 
 def _task(model: Any) -> str:
     return "classification" if is_classifier(model) else "regression"
-
-
-def _split(X: Any, y: np.ndarray, size: int, labels: Any) -> Any:
-    """Return training and test rows and targets; in equal shares of classes."""
-    if labels is not None and np.unique(labels, return_counts=True)[1].min() < 2:
-        labels = None  # a class of one row cannot be on both sides
-    return train_test_split(X, y, test_size=size, random_state=0, stratify=labels)

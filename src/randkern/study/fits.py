@@ -3,32 +3,21 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.pipeline import make_pipeline
 
 import randkern
 from randkern._memory import resolve_memory_limit
 from randkern.exceptions import FeatureErrorWarning, MemoryLimitError
 from randkern.reporting.scores import evaluate, number_scores, rmse_error
-from randkern.study.kernel_choices import capped, parse_kernel
+from randkern.study.kernel_choices import capped
 from randkern.study.measure import Measurement
-from randkern.study.metrics import metric_of, value_of
+from randkern.study.metrics import metric_of
 from randkern.study.preparation import prepare
 from randkern.study.records import describe_machine, installed_versions
-
-_METRICS = {
-    "classification": ("misclassified share", "1 - accuracy on the test rows"),
-    "regression": (
-        "RMSE / std",
-        "root mean squared error over the standard deviation of the test targets: "
-        "sqrt(1 - R^2)",
-    ),
-}
 
 Progress = Callable[[int, int, str], None]
 
@@ -193,12 +182,10 @@ class Fits:
     def results(self, arguments: Mapping[str, Any], **values: Any) -> dict[str, Any]:
         """Return all that is known of a study, JSON-compatible."""
         data = self.data
-        metric, formula = _METRICS[self.data.task]
         described: dict[str, Any] = {
             "name": self.dataset.name,
             "task": data.task,
-            "metric": metric,
-            "metric_formula": formula,
+            "metric": metric_of(None, data.task).title,
             "n_train": len(data.X_train),
             "n_test": len(data.X_test),
             "n_features": int(data.X_train.shape[1]),
@@ -224,51 +211,3 @@ class Fits:
 def _add(notes: list[dict[str, Any]], note: dict[str, Any]) -> None:
     if note not in notes:  # once, not once per seed
         notes.append(note)
-
-
-def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the best setting of a comparison, or None if nothing was measured.
-
-    It is the kernel and number of features with the best mean in the metric that was
-    asked for, by default the test error. Its keys are ``kernel``, ``features``
-    ("random" or "nystrom"), ``n_components`` and ``hyperparameters``.
-    """
-    metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
-    losses: dict[tuple[str, int | None], list[float]] = {}
-    named = {}
-    for record in results["records"]:
-        setting = record["kernel"], record["n_components"]
-        losses.setdefault(setting, []).append(metric.loss(value_of(record, metric)))
-        named[setting] = record["hyperparameters"]
-    if not losses:
-        return None
-    best = min(losses, key=lambda setting: fmean(losses[setting]))
-    kernel, _, landmarks = best[0].partition(", ")
-    return {
-        "kernel": kernel,
-        "features": "nystrom" if landmarks else "random",
-        "n_components": best[1],
-        "hyperparameters": dict(named[best]),
-    }
-
-
-def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
-    """Return the best model, fitted to the training rows.
-
-    For a table it is a pipeline that starts with the encoder of columns. Raises a
-    ValueError if nothing was measured.
-    """
-    best = winner(results)
-    if best is None:
-        raise ValueError(
-            "all models were skipped, so none can be saved; allow more time or memory"
-        )
-    named = best["hyperparameters"]
-    choice = parse_kernel(best["kernel"])
-    kernel = choice.build(named.get(choice.opens))
-    fits = Fits(dataset, results["arguments"]["memory_limit"])
-    model = fits.model(kernel, best["n_components"], 0)
-    model.set_params(alpha=named["alpha"], features=best["features"])
-    model.fit(fits.data.X_train, fits.data.y_train)
-    encoder = fits.data.encoder
-    return model if encoder is None else make_pipeline(encoder, model)

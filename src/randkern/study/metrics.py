@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,3 @@ def metric_of(name: str | None, task: str) -> Metric:
             f"metric must be one of {', '.join(known)} for a {task}, got {name!r}"
         )
     return METRICS[name]
-
-
-def value_of(record: dict[str, Any], metric: Metric) -> float | None:
-    """Return the value of a metric in a record, None if it is undefined."""
-    value = record.get(metric.score)
-    return None if value is None else float(value)

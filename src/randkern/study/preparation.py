@@ -50,15 +50,17 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     fitted to the training rows: numbers are standardised, missing ones are replaced by
     the median and marked by an indicator column, and categories are one-hot encoded.
 
-    Fewer than 8 rows, no columns, missing or infinite targets, and a single class raise
-    a ValueError.
+    Fewer than 8 rows raise a ValueError.
     """
-    y_train = _checked_target(dataset.y_train, dataset.task)
+    y_train = _labels(dataset.y_train)
     X_train, X_test = dataset.X_train, dataset.X_test
     splitting = Splitting.of(dataset.groups, dataset.time)
-    _check_rows(X_train, y_train, dataset.task)
+    if len(y_train) < MIN_ROWS:
+        raise ValueError(
+            f"the data set has {len(y_train)} rows; expected {MIN_ROWS} or more"
+        )
     if X_test is not None:
-        y_test = _checked_target(dataset.y_test, dataset.task)
+        y_test = _labels(dataset.y_test)
         split = "the data set's own test rows"
     else:
         *rows, split = splitting.held_out(
@@ -108,34 +110,7 @@ def _described(encoder: TabularEncoder) -> str:
     return "columns: " + ", ".join(text for n, text in parts if n)
 
 
-def _checked_target(y: Any, task: str) -> NDArray[Any]:
-    """Return targets as numbers, or as labels; raise if some are missing."""
+def _labels(y: Any) -> NDArray[Any]:
+    """Return targets, and labels that are objects as texts."""
     values = np.asarray(y)
-    if task == "regression":
-        values = values.astype(np.float64)
-        missing = ~np.isfinite(values)
-    elif values.dtype.kind in "fO":
-        # NaN, NaT and pandas.NA do not equal themselves.
-        missing = np.array([value is None or not value == value for value in values])
-    else:
-        missing = np.zeros(len(values), dtype=bool)
-    if missing.any():
-        raise ValueError(
-            f"{int(missing.sum())} of {len(values)} targets are missing or infinite; "
-            "drop those rows"
-        )
     return values.astype(str) if values.dtype == object else values
-
-
-def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
-    """Raise if there are too few rows, columns or classes to learn from."""
-    if len(y) < MIN_ROWS:
-        raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
-    if X.shape[1] == 0:
-        raise ValueError(
-            "the data set has no columns besides its target; add at least one"
-        )
-    if task == "classification" and len(np.unique(y)) < 2:
-        raise ValueError(
-            f"all rows have the same class, {y[0]!r}; expected at least two classes"
-        )

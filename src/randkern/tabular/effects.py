@@ -15,9 +15,6 @@ from randkern.tabular.presets import EFFECT_VALUES, LEAST_EFFECT_ROWS, SHUFFLES
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
-# The weight of a kernel, and the kernel.
-Part = tuple[float, Trial]
-
 
 @dataclass
 class ColumnEffects:
@@ -39,7 +36,7 @@ class ColumnEffects:
         Those of rows that depend on each other, which are whole in either half.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[tuple[float, Trial]]
     rows: dict[str, np.ndarray]
     columns: dict[str, np.ndarray]
     Y: np.ndarray

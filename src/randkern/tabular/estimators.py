@@ -226,19 +226,19 @@ class TabularRegressor(RegressorMixin, Tabular):
         trials, is_stopped = self._search(learning, stream, report)
         found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         chosen = _blended(found)
-        evaluation = None
+        options = {"target_transform": self.target_transform}
         if split.in_cells:
             kernels = [trial for _, trial in chosen]
-            pair, *evaluation = self._fit_in_cells(kernels, learning, split, stream)
-            pairs = [pair]
+            pair, *unknown = self._fit_in_cells(kernels, learning, split, stream)
+            self._keep_model([pair], learning, **options)
+            # A kernel learned from rows as few as those of importances.
+            parts = [(1.0, kernels[0])]
         else:
             pairs = self._fit_members(chosen, learning, split)
-        transform = self.target_transform
-        parts = self._keep_model(pairs, learning, target_transform=transform)
-        if split.in_cells:  # a kernel learned from rows as few as those here
-            parts = [(1.0, chosen[0][1])]
+            parts = self._keep_model(pairs, learning, **options)
+            unknown = self._left_out(split, learning, parts, found)
         self._keep_effects(learning, parts, stream)
-        self._keep_intervals(split, learning, parts, found, evaluation)
+        self._keep_intervals(*unknown)
         self._report(plan, deadline, len(y), split.n_left, split.n_held)
         report.end()
         return self
@@ -279,11 +279,11 @@ class TabularRegressor(RegressorMixin, Tabular):
     @staticmethod
     def _fit_in_cells(
         trials: list[Trial], learning: Learning, split: _Split, stream: Stream
-    ) -> tuple[tuple[Member, Trial], Table, np.ndarray]:
+    ) -> tuple[tuple[Member, Trial], Table, np.ndarray, np.ndarray]:
         """Fit the rows of the split in cells.
 
-        Also return rows that the fit does not know, and its residuals there. Rows that
-        are independent are left out one at a time.
+        Also return rows that the fit does not know, their positions among these, and
+        its residuals there. Rows that are independent are left out one at a time.
         """
         trial, member, residuals = fit_in_cells(trials, split.rows, learning, stream)
         if split.apart is None:
@@ -294,32 +294,35 @@ class TabularRegressor(RegressorMixin, Tabular):
             residuals = known.Y - member.predict(known.X)
         if split.final is not None:
             member = fit_again(member, trial, split.final, learning)
-        return (member, trial), known, residuals
+        return (member, trial), known, np.arange(len(known)), residuals
 
-    def _keep_intervals(
+    def _left_out(
         self,
         split: _Split,
         learning: Learning,
         parts: list[tuple[float, Trial]],
         found: OutOfFold,
-        evaluation: Any,
-    ) -> None:
-        """Store what intervals need, from residuals of rows unknown to the fit.
+    ) -> tuple[Table, np.ndarray, np.ndarray]:
+        """Return the rows of a fit, which it leaves out, and their residuals (m, k).
 
-        If kernels were learned again, they do not know the rows either.
+        If kernels were learned again, these do not know the rows either.
         """
+        known, members = split.rows.take(learning.order), self.model_.members
+        if found.learned_again:
+            unknown = {id(each.trial): each.residuals for each in found.kernels}
+            own = [weight * unknown[id(trial)] for weight, trial in parts]
+            residuals = split.rows.Y.std(axis=0) * np.sum(own, axis=0)
+            return known, np.arange(len(known)), residuals
+        own = [member.weight * member.fit.residuals for member in members]
+        return known, members[0].fit.evaluated, np.sum(own, axis=0)
+
+    def _keep_intervals(
+        self, known: Table, left_out: np.ndarray, residuals: np.ndarray
+    ) -> None:
+        """Store what intervals need, from residuals of rows unknown to the fit."""
         first = self.model_.members[0]
-        if evaluation is not None:
-            known, residuals = evaluation
-            rows, left_out = first.rows_of(known.X), np.arange(len(known))
-        else:
-            known = split.rows.take(learning.order)
-            rows, left_out = first.fit.X, first.fit.evaluated
-            if found.learned_again:
-                left_out = np.arange(len(rows))
-            residuals = self._left_out(split, parts, found)
         self._intervals = Intervals.of(
-            rows,
+            first.rows_of(known.X),
             left_out,
             known.Y[left_out] - residuals,
             residuals,
@@ -327,21 +330,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             known.folds,
             kernel=first.kernel,
             alpha=first.alpha,
-            weighted=split.rows.own_weight is not None,
         )
-
-    def _left_out(
-        self, split: _Split, parts: list[tuple[float, Trial]], found: OutOfFold
-    ) -> np.ndarray:
-        """Return the residuals of rows left out of the members, (m, k)."""
-        if not found.learned_again:
-            members = self.model_.members
-            return np.sum(
-                [member.weight * member.fit.residuals for member in members], axis=0
-            )
-        unknown = {id(each.trial): each.residuals for each in found.kernels}
-        own = [weight * unknown[id(trial)] for weight, trial in parts]
-        return split.rows.Y.std(axis=0) * np.sum(own, axis=0)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).

@@ -33,6 +33,7 @@ from randkern.tabular.presets import (
     SMALLEST_SIZE,
     USUAL_NOVELTY,
 )
+from randkern.tabular.rows import are_equal
 
 _BLOCK_BYTES = 64 * 10**6
 
@@ -225,7 +226,6 @@ class Intervals:
         *,
         kernel: Kernel,
         alpha: float,
-        weighted: bool,
     ) -> Intervals:
         """Learn from predictions and residuals (m, k) of the rows `evaluated`.
 
@@ -263,7 +263,7 @@ class Intervals:
         return cls(
             sizes,
             predictions,
-            own_weight if weighted else None,
+            None if are_equal(own_weight) else own_weight,
             spread,
             near,
             kernel,

@@ -153,7 +153,6 @@ class KernelSearch:
         form: str,
         numbers: str,
         rows: np.ndarray,
-        precision: float | None = None,
     ) -> Objective:
         folds = self.table.folds
         return self.criterion(
@@ -164,7 +163,7 @@ class KernelSearch:
             self._ties(form, numbers),
             self._is_in_time,
             self.loss,
-            self.precision if precision is None else precision,
+            self.precision,
             None if folds is None else folds.take(rows),
         )
 
@@ -172,18 +171,12 @@ class KernelSearch:
         """Return whether there is time for an evaluation; the floor always has it."""
         return len(self.trials) < FLOOR or not self.deadline.ends(self.step)
 
-    def _objective_of(
-        self, trial: Trial, rows: np.ndarray, precision: float | None = None
-    ) -> Objective:
+    def _objective_of(self, trial: Trial, rows: np.ndarray) -> Objective:
         """Return the objective of a trial's kernel on some rows."""
-        kind = trial.kernel, trial.form, trial.numbers
-        return self._objective(*kind, rows, precision)
+        return self._objective(trial.kernel, trial.form, trial.numbers, rows)
 
     def _record(
-        self,
-        goal: Objective,
-        kind: tuple[str, str, str],
-        began: float,
+        self, goal: Objective, kind: tuple[str, str, str], began: float
     ) -> Trial:
         """Report the best point of an objective as a trial of this kind."""
         value, theta = goal.best
@@ -225,13 +218,8 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
-        return self._descend(start, self.order[:n], steps, form)
-
-    def _descend(
-        self, start: Trial, rows: np.ndarray, steps: int, form: str = ""
-    ) -> Trial:
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, rows)
+        goal = self._objective_of(start, self.order[:n])
         goal.origin = start.origin
         goal.descend(start.theta, steps)
         return self._record(goal, start.kind, began)
@@ -269,7 +257,7 @@ class KernelSearch:
         thetas: list[np.ndarray] = []
         for at in range(steps):
             rows = np.take(self.order, np.arange(at * n, (at + 1) * n), mode="wrap")
-            goal = self._objective_of(start, rows, 0.0)
+            goal = self._objective_of(start, rows)  # without an origin, no prior
             _, gradient = goal(path.theta)
             if goal.best[1] is not None:
                 values.append(goal.best[0])
