@@ -265,6 +265,11 @@ def test_bad_arguments_raise(call):
         call(np.ones((3, 4)))
 
 
+def test_out_of_another_dtype_raises():
+    with pytest.raises(TypeError, match="float32 or float64"):
+        cpu.cos_sin_pairs(np.ones((1, 1)), 1.0, np.empty((1, 2), dtype=np.float16))
+
+
 # Threads.
 
 

@@ -158,6 +158,20 @@ def test_the_first_fit_is_measured_whatever_the_time_limit():
     assert len(results["skipped"]) == 5
 
 
+def test_every_size_is_measured_before_a_seed_is_repeated():
+    """What a time limit leaves is a ladder of sizes."""
+    tasks = []
+    compare(
+        blobs(60),
+        *("gaussian", [4, 8]),
+        exact=False,
+        n_seeds=2,
+        progress=lambda done, total, task: tasks.append(task),
+    )
+    seeds = [task[-1] for task in tasks if ", seed " in task]
+    assert seeds == ["0", "0", "1", "1"]
+
+
 def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
     class Warns(randkern.KernelRidgeClassifier):
         def fit(self, X, y):

@@ -247,6 +247,8 @@ def test_errors(data):
     for noise in (0.0, math.nan):
         with pytest.raises(ValueError, match="noise"):
             fixed(None, 20, noise).fit(X, Y)
+    with pytest.raises(ValueError, match="n_components"):
+        fixed(None, 0).fit(X, Y)
     with pytest.raises(MemoryLimitError, match="components"):
         fixed(None, 3000, memory_limit="10MB").fit(X, Y)
     with pytest.raises(MemoryLimitError, match="random features"):

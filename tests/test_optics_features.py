@@ -347,3 +347,21 @@ def test_adapter_guards_and_scales(X):
     assert not device.linear_transform(0 * X).any()
     with pytest.raises(TypeError, match="has no attribute .fit1d"):
         LightOnDevice(SimulatedOPU(3))
+
+
+@pytest.mark.nightly
+def test_simulated_opu_of_lightonml(X):
+    lightonml = pytest.importorskip(
+        "lightonml", reason="lightonml is not installed (see LightOnDevice)"
+    )
+    D = 20_000
+    device = LightOnDevice(lightonml.OPU(D, simulated=True))
+    for degree, bias in ((1, 0), (2, 0), (2, 3), (3, 0)):
+        Z = OpticalFeatures(device, degree, bias).fit_transform(X)
+        assert_kernel(Z, X, degree, bias, D)
+    with pytest.raises(ValueError, match="encode it first"):
+        device.transform(X + 0.5)
+    Y = device.calibrate(X).linear_transform(X)
+    np.testing.assert_allclose(
+        (Y * Y).mean(axis=1) / X.sum(axis=1), 1, atol=16 / np.sqrt(D)
+    )

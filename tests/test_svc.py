@@ -88,15 +88,22 @@ def test_support_vectors_make_the_weights(data):
     assert np.all(alpha[margins < 0.999] == 1.0)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("limit", ["220kB", "100kB"], ids=["one set", "parts of it"])
-def test_working_sets_reach_the_same_optimum(limit, dtype, data):
+@pytest.mark.parametrize(
+    ("limit", "dtype", "fit_intercept"),
+    [
+        ("220kB", np.float32, False),  # one set
+        ("100kB", np.float64, False),  # parts of it
+        ("100kB", np.float64, True),
+    ],
+)
+def test_working_sets_reach_the_same_optimum(limit, dtype, fit_intercept, data):
     # 240 rows of 64 columns of 8 bytes take 123 kB: they do not fit in half of either
     # limit, and what the second leaves beside dual variables holds 60 at a time.
     X, y, _ = data
     X = X.astype(dtype)
-    whole = machine(1.0, tol=1e-7).fit(X, y)
-    parts = machine(1.0, tol=1e-5, memory_limit=limit, max_iter=2000).fit(X, y)
+    options = {"fit_intercept": fit_intercept, "tol": 1e-5}
+    whole = machine(1.0, **options).fit(X, y)
+    parts = machine(1.0, memory_limit=limit, max_iter=2000, **options).fit(X, y)
     size = np.abs(whole.coef_).max()
     np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-2 * size)
     assert np.all(parts.duality_gap_ < 2e-5)

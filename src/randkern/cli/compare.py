@@ -267,21 +267,22 @@ def _named_values(values: Mapping[str, float]) -> str:
 
 def _skipped(results: Mapping[str, Any]) -> str:
     """Return a line about all that was skipped, with the reason of the first."""
-    notes = results["skipped"]
     known = {(each["kernel"], each["n_components"]) for each in results["records"]}
-    fewer: dict[str, list[str]] = {}
-    skipped: dict[str, list[str]] = {}
-    for note in notes:
-        is_known = (note["kernel"], note["n_components"]) in known
-        settings = fewer if is_known else skipped
-        settings.setdefault(note["kernel"], []).append(_setting(note))
-    texts = [
-        f"{what} "
-        + "; ".join(f"{name}, {', '.join(own)}" for name, own in each.items())
-        for what, each in (("skipped", skipped), ("fewer seeds:", fewer))
-        if each
-    ]
-    reasons = list(dict.fromkeys(note["reason"] for note in notes))
+    texts = []
+    for what in ("skipped", f"fewer than {results['arguments']['n_seeds']} seeds of"):
+        settings: dict[str, dict[str, None]] = {}
+        for note in results["skipped"]:
+            is_known = (note["kernel"], note["n_components"]) in known
+            if is_known == (what != "skipped"):
+                settings.setdefault(note["kernel"], {})[_setting(note)] = None
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for kernel, own in settings.items():
+            alike.setdefault(tuple(own), []).append(kernel)
+        listed = [
+            f"{', '.join(own)} ({'; '.join(names)})" for own, names in alike.items()
+        ]
+        texts += [f"{what} {', '.join(listed)}"] * bool(listed)
+    reasons = list(dict.fromkeys(note["reason"] for note in results["skipped"]))
     others = " (results.json has the reason of each)" * (len(reasons) > 1)
     return f"{'; '.join(texts)}: {reasons[0]}{others}"
 

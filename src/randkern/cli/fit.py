@@ -188,7 +188,7 @@ def _run(job: _Job, files: "_Files", deadline: "Deadline", console: Any) -> None
         evaluated = _evaluated(job, measurement, others)
         in_time = deadline.plans(_TRIAL_SECONDS)
         advice = logarithm_advice(evaluated) if in_time else ""
-    _print_tables(console, evaluated, task, job.metric)
+    _print_tables(console, evaluated, task)
     if advice:
         warnings.warn(advice, UserWarning, stacklevel=1)
     target = arguments["target"]
@@ -472,7 +472,7 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float, is_late: bool) -> 
         )
 
 
-def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
+def _print_tables(console: Any, evaluated: Any, task: str) -> None:
     """Print the verdict, the scores and what was tried; warn of a useless model."""
     verdict = evaluated.verdict
     if evaluated.is_useless:
@@ -480,40 +480,36 @@ def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
     elif verdict:
         console.print(f"{verdict[0].upper()}{verdict[1:]}", soft_wrap=True)
     console.print(_scores(evaluated))
-    console.print(_leaderboard(evaluated.model, task, metric))
+    console.print(_leaderboard(evaluated.model, task))
     if evaluated.coverage_warning:
         warnings.warn(evaluated.coverage_warning, UserWarning, stacklevel=1)
 
 
-def _leaderboard(model: Any, task: str, metric: Any) -> Table:
+def _leaderboard(model: Any, task: str) -> Table:
     """Return a table of the kernels that were tried, the best first."""
     from ..reporting.page import LENGTHSCALES
 
     trials = model.leaderboard_.sort_values("error", kind="stable")
     n_shown = min(len(trials), _SHOWN)
-    as_r2 = metric.score == "r2"
-    heading, of = "RMSE / std", "of rows left out in the search"
-    if as_r2:
-        heading = metric.title
-    elif task == "classification":
+    of = "RMSE / std: of rows left out in the search"
+    if task == "classification":
         of += ", classes as ±1; not the share of misclassified rows"
     table = titled_table(
         f"the best {n_shown} of {len(trials)} kernels tried",
-        caption=f"{heading}: {of}; comparable only where the numbers of rows are equal",
+        caption=f"{of}; comparable only where the numbers of rows are equal",
         caption_justify="left",
     )
     for name in ("kernel", "scaling", "lengthscales"):
         table.add_column(name)
-    for name in ("rows", heading, "seconds"):
+    for name in ("rows", "RMSE / std", "seconds"):
         table.add_column(name, justify="right")
     for trial in trials.head(_SHOWN).to_dict("records"):
-        error = trial["error"]
         table.add_row(
             trial["kernel"],
             trial["numbers"],
             LENGTHSCALES[trial["metric"]],
             f"{trial['rows']:,}",
-            f"{1 - error**2 if as_r2 else error:.4f}",
+            f"{trial['error']:.4f}",
             f"{trial['seconds']:.1f}",
         )
     return table

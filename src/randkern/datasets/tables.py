@@ -227,11 +227,12 @@ def place_of_row(path: str | Path, row: int, form: TableFormat) -> str:
     with open_data(path) as stream:
         if kind in _JSON_LINES:
             lines = (at for at, line in enumerate(stream, 1) if line.strip())
-            return f"line {next(islice(lines, row, None)):,}"
+            return f"line {next(islice(lines, row, None), row + 1):,}"
         encoding, separator = _dialect(path, _SEPARATORS[kind], form)
         rows = _text_rows(stream, separator, encoding, form)
-        first = above - form.skiprows
-        return f"line {next(islice(rows, first + row, None))[0]:,}"
+        numbers = (number for number, _ in rows)
+        at = above - form.skiprows + row
+        return f"line {next(islice(numbers, at, None), at + 1):,}"
 
 
 def _text_rows(

@@ -43,7 +43,7 @@ class Deadline:
         self.limit = float("inf") if limit is None else limit
         self.began = perf_counter() if began is None else began
         self.reserved = 0.0
-        self._pace = 0.0
+        self._paces: dict[str, float] = {}
 
     def __str__(self) -> str:
         return f"{self.limit - self.left:.0f} of {self.limit:g} s"
@@ -68,10 +68,10 @@ class Deadline:
     def _seconds_of_report(left: float) -> float:
         return min(_REPORT_SHARE * left, _REPORT_SECONDS + _IMPORTANCES_SHARE * left)
 
-    def reason_to_skip(self, operations: float) -> str | None:
-        """Return why a fit is not begun, or None if it ends in time at this pace."""
+    def reason_to_skip(self, kind: str, operations: float) -> str | None:
+        """Return why a fit is not begun, or None if it ends at the pace of its kind."""
         left = self.left
-        seconds = self._pace * operations
+        seconds = self._paces.get(kind, 0.0) * operations
         if left <= 0:
             return f"the time limit of {self.limit:g} s is over"
         if seconds > left:
@@ -81,9 +81,9 @@ class Deadline:
             )
         return None
 
-    def note(self, operations: float, seconds: float) -> None:
-        """Learn from a fit how fast the next ones are."""
-        self._pace = seconds / operations
+    def note(self, kind: str, operations: float, seconds: float) -> None:
+        """Learn from a fit how fast the next ones of its kind are."""
+        self._paces[kind] = seconds / operations
 
     def seconds_of_fits(
         self,

@@ -223,7 +223,7 @@ def _measure(
     fits.begin(f"{label}: {doing}")
     note: dict[str, Any] = {"kernel": label, "n_components": size}
     operations = _operations(len(fits.data.X_train), size)
-    reason = deadline.reason_to_skip(operations)
+    reason = deadline.reason_to_skip(features, operations)
     if not fits.records:  # one fit is never skipped, so that there is a model to save
         reason = None
     if selected is None or reason is not None:
@@ -235,6 +235,7 @@ def _measure(
         return
     measured = fits.try_fit(note, partial(fits.measured, model))
     if measured is not None:
-        deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
+        seconds = measured["fit_seconds"] + measured["predict_seconds"]
+        deadline.note(features, operations, seconds)
         named = choice.hyperparameters(selected.value, selected.alpha)
         fits.records.append(note | {"seed": seed, "hyperparameters": named} | measured)

@@ -38,6 +38,10 @@ from randkern.tabular.target_transforms import TRANSFORMS
 _LARGEST_TARGET = 1e140
 
 
+# Rows, the positions of those that a fit does not know, and its residuals there.
+_Unknown = tuple[Table, np.ndarray, np.ndarray]
+
+
 @dataclass(frozen=True)
 class _Split:
     """The rows to fit, and those that evaluate the fit.
@@ -229,7 +233,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         options = {"target_transform": self.target_transform}
         if split.in_cells:
             kernels = [trial for _, trial in chosen]
-            pair, *unknown = self._fit_in_cells(kernels, learning, split, stream)
+            pair, unknown = self._fit_in_cells(kernels, learning, split, stream)
             self._keep_model([pair], learning, **options)
             # A kernel learned from rows as few as those of importances.
             parts = [(1.0, kernels[0])]
@@ -279,11 +283,10 @@ class TabularRegressor(RegressorMixin, Tabular):
     @staticmethod
     def _fit_in_cells(
         trials: list[Trial], learning: Learning, split: _Split, stream: Stream
-    ) -> tuple[tuple[Member, Trial], Table, np.ndarray, np.ndarray]:
+    ) -> tuple[tuple[Member, Trial], _Unknown]:
         """Fit the rows of the split in cells.
 
-        Also return rows that the fit does not know, their positions among these, and
-        its residuals there. Rows that are independent are left out one at a time.
+        Rows that are independent are left out one at a time.
         """
         trial, member, residuals = fit_in_cells(trials, split.rows, learning, stream)
         if split.apart is None:
@@ -294,7 +297,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             residuals = known.Y - member.predict(known.X)
         if split.final is not None:
             member = fit_again(member, trial, split.final, learning)
-        return (member, trial), known, np.arange(len(known)), residuals
+        return (member, trial), (known, np.arange(len(known)), residuals)
 
     def _left_out(
         self,
@@ -302,8 +305,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         learning: Learning,
         parts: list[tuple[float, Trial]],
         found: OutOfFold,
-    ) -> tuple[Table, np.ndarray, np.ndarray]:
-        """Return the rows of a fit, which it leaves out, and their residuals (m, k).
+    ) -> _Unknown:
+        """Return the rows that a fit leaves out, and their residuals.
 
         If kernels were learned again, these do not know the rows either.
         """
