@@ -284,9 +284,20 @@ def test_landmarks_that_do_not_fit_in_memory_keep_their_digits():
     assert np.abs(iterated - direct).max() < 0.005
 
 
+@pytest.mark.slow
+def test_landmarks_are_chosen_from_all_rows():
+    """A sample of 5,000 would miss most of the 200 rows far from all others."""
+    rng = np.random.default_rng(0)
+    far = 10.0 + 5 * np.arange(200)
+    X = np.concatenate([rng.uniform(size=19_800), far])[:, None].astype(np.float32)
+    rng.shuffle(X)
+    features = rk.NystromFeatures(rk.Gaussian(0.1), 230, random_state=0).fit(X)
+    assert (features.landmarks_ > 2).sum() == 200
+
+
 @pytest.mark.nightly
 def test_many_landmarks_include_the_rows_far_from_all_others():
-    """The 2,700 that are pivots do; 300 more are drawn uniformly."""
+    """The 1,500 that are pivots do; 1,500 more are drawn uniformly."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.uniform(size=4900), 10.0 + 5 * np.arange(100)])[:, None]
     rng.shuffle(X)

@@ -261,8 +261,9 @@ class NystromFeatures(_FeatureTransformer):
         k(L, L) has a lower rank in floating point, as for repeated rows.
     landmarks : {"auto", "rpcholesky", "uniform"} or rows, default="auto"
         ``"rpcholesky"``: the pivots of a randomly pivoted Cholesky factorisation of
-        five times as many rows drawn uniformly (at least 5,000, or as memory allows);
-        ``"uniform"``: rows drawn uniformly; ``"auto"``: the former up to 2,700
+        all rows, or of a uniform sample of as many as take 5·10¹⁰ operations (50,000
+        for 1,000 landmarks), at least five per landmark, or as memory allows;
+        ``"uniform"``: rows drawn uniformly; ``"auto"``: the former up to 1,500
         landmarks, and the latter beyond. Rows are taken as the landmarks themselves,
         whatever `n_components`.
     random_state : int, generator or None, default=None
