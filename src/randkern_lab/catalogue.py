@@ -30,6 +30,8 @@ BENCHMARKS = (
     "quantiles",
     "terrain",
 )
+# Earlier names, which recorded commands have.
+EARLIER = {"ridge": "classifiers", "svm": "classifiers", "ways": "classifiers"}
 
 
 def load(name: str) -> Any:
