@@ -23,6 +23,7 @@ BENCHMARKS = (
     "accuracy",
     "classifiers",
     "scaling",
+    "landmarks",
     "gp",
     "gpu",
     "tables",
