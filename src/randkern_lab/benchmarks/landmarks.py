@@ -118,8 +118,8 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     def measure(case: Case) -> dict[str, Any]:
         contender, (n, d, lengthscale) = METHODS[case["method"]], DATA[case["dataset"]]
         contender.check(n, d, case["n_components"])
-        own = {"n_train": options.n or n, "d": d, "lengthscale": lengthscale}
-        own |= {"label": contender.label, "seed": options.seed}
+        own = {"label": contender.label, "n_train": options.n or n, "d": d}
+        own |= {"lengthscale": lengthscale, "seed": options.seed}
         return own | in_fresh_process(fit_landmarks, case | own)
 
     cases = grid(
