@@ -136,17 +136,26 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
 
 
 @pytest.mark.slow
-def test_rows_of_another_file_validate(app, tmp_path, mixed_table):
-    train, test = tmp_path / "a.csv", tmp_path / "b.csv"
+def test_rows_of_another_file_validate_and_the_best_is_saved(
+    app, tmp_path, mixed_table
+):
+    pandas = pytest.importorskip("pandas")
+    train, test, saved = (tmp_path / name for name in ("a.csv", "b.csv", "best.skops"))
     mixed_table.to_csv(train, index=False)
-    mixed_table[:20][mixed_table.columns[::-1]].to_csv(test, index=False)
-    given = ("compare", "--data", train, "--target", "price", "--test", test)
+    judges = mixed_table[:20][mixed_table.columns[::-1]]
+    judges.to_csv(test, index=False)
+    words = ("compare", "--data", train, "--target", "price", "--test", test)
     few = ("--kernels", "gaussian", "--n-components", "30", "--out", tmp_path)
-    assert run(app, *given, *few).exit_code == 0
+    assert run(app, *words, *few, "--save", saved).exit_code == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert (results["dataset"]["n_train"], results["dataset"]["n_test"]) == (80, 20)
+    out = tmp_path / "predictions.csv"
+    assert run(app, "predict", saved, test, "--out", out).exit_code == 0
+    residual = pandas.read_csv(out)["prediction"] - judges["price"]
+    error = float(np.sqrt((residual**2).mean()) / judges["price"].std(ddof=0))
+    assert error == pytest.approx(min(r["test_error"] for r in results["records"]))
     test.write_text("weight,price\n1,2\n")
-    result = run(app, *given)
+    result = run(app, *words)
     assert result.exit_code == 2
     assert "b.csv has no column" in result.output
 

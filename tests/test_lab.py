@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from randkern import cli
 from randkern.exceptions import MemoryLimitError
 from randkern_lab.catalogue import BENCHMARKS, EXPERIMENTS, load
-from randkern_lab.cli import command_of_all
+from randkern_lab.cli import bench, command_of_all
 from randkern_lab.figures import Style, curves, panels
 from randkern_lab.options import DataOptions, option
 from randkern_lab.process import in_fresh_process
@@ -306,3 +306,9 @@ def test_commands_without_pandas_name_the_extra():
     )
     assert done.returncode == 2
     assert 'pip install "randkern[lab]"' in done.stderr
+
+
+def test_earlier_names_still_work():
+    result = CliRunner().invoke(bench, ["ridge", "--help"])
+    assert result.exit_code == 0
+    assert "--methods" in result.output

@@ -123,6 +123,15 @@ def test_importances_are_in_order(model, ax):
     assert ax.get_yticklabels()[0].get_text() == best
 
 
+def test_intervals_say_how_many_targets_are_inside(model, table, ax):
+    X, y = table
+    rk.plots.plot_intervals(model, X, y, coverage=0.5, ax=ax)
+    low, high = model.predict_interval(X, coverage=0.5).T
+    inside = ((low <= y) & (y <= high)).mean()
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["50% interval", "prediction", f"target, {inside:.0%} inside"]
+
+
 def test_the_report_of_a_fitted_model(model, table, tmp_path):
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     page = rk.report(model, *table, X[120:], y[120:], path=tmp_path / "page.html")

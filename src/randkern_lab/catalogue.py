@@ -23,6 +23,7 @@ BENCHMARKS = (
     "accuracy",
     "classifiers",
     "scaling",
+    "landmarks",
     "gp",
     "gpu",
     "tables",
@@ -30,6 +31,8 @@ BENCHMARKS = (
     "quantiles",
     "terrain",
 )
+# Earlier names, which recorded commands have.
+EARLIER = {"ridge": "classifiers", "svm": "classifiers", "ways": "classifiers"}
 
 
 def load(name: str) -> Any:

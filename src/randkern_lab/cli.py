@@ -47,10 +47,11 @@ class _Group(NamingGroup):
         return [*_names(self.command), "all"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from .catalogue import EARLIER, load
+
+        cmd_name = EARLIER.get(cmd_name, cmd_name)
         if cmd_name not in self.list_commands(ctx):
             return None
-        from .catalogue import load
-
         if cmd_name == "all":
             every = [load(name) for name in _names(self.command)]
             return built(command_of_all(every), cmd_name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,11 +57,11 @@ def cpu_meter() -> EnergyMeter:
 
 def gpu_meter(index: int = 0) -> EnergyMeter:
     """Return NVML's energy counter of a GPU of PyTorch, if there is one."""
-    try:
-        torch: Any = import_extra("torch", "the number of a GPU", "gpu")
-        pynvml: Any = import_extra("pynvml", "the energy of a GPU", "gpu")
-    except ImportError as error:
-        return EnergyMeter(f"none: {error.name or 'PyTorch'} is not installed")
+    missing = [name for name in ("torch", "pynvml") if find_spec(name) is None]
+    if missing:
+        return EnergyMeter(f"none: {missing[0]} is not installed")
+    torch: Any = import_extra("torch", "the number of a GPU", "gpu")
+    pynvml: Any = import_extra("pynvml", "the energy of a GPU", "gpu")
     if index >= torch.cuda.device_count():
         return EnergyMeter("none: PyTorch finds no GPU")
     # NVML numbers all GPUs; PyTorch those in CUDA_VISIBLE_DEVICES, in its order.

@@ -6,6 +6,7 @@ or loaded only once.
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -69,6 +70,7 @@ def in_fresh_process(
 def _measured(
     function: Callable[[dict[str, Any]], Mapping[str, Any]], request: dict[str, Any]
 ) -> dict[str, Any]:
+    warnings.simplefilter("ignore")  # mostly of fits to a few rows, which compile
     with Measurement() as measured, redirect_stdout(sys.stderr):
         answer = dict(function(request))
     return {"peak_memory_bytes": measured.peak_bytes, **answer}

@@ -58,6 +58,14 @@ def command(
     metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
     time_limit: options.StudyLimit = 120,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File for the best model, fitted to the training rows; randkern "
+            "predict reads it.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(metavar="FOLDER", help="Folder for results.json and compare.png."),
@@ -70,8 +78,11 @@ def command(
     out, where the data has none). Prints a table; writes results.json and
     compare.png.
     """
+    import randkern
+
     from .._files import check_writable
     from ..study.compare import compare
+    from ..study.fits import fitted_to_training_rows
     from ..study.kernel_choices import parse_kernels
     from ..study.records import write_results
 
@@ -95,6 +106,8 @@ def command(
         console.print(described(dataset, task), soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out)
+    if save is not None:
+        check_writable(save.parent)
     with progress_bar(deadline) as progress:
         results = measured(
             dataset, time_limit=deadline.limit, began=deadline.began, progress=progress
@@ -123,6 +136,17 @@ def command(
         console.print(_skipped(results), soft_wrap=True)
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
+    if save is not None:
+        if not results["records"]:
+            raise ValueError(
+                "all models were skipped, so none can be saved; allow more time or "
+                "memory"
+            )
+        best = _best_records(results, metric_of(metric, about["task"]))[0]
+        model = fitted_to_training_rows(dataset, best, results["arguments"])
+        model.table_schema_ = dataset.schema
+        randkern.save(model, save)
+        written.append(save)
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
 
 
@@ -214,18 +238,27 @@ def _cells(
     ]
 
 
-def _best(results: Mapping[str, Any]) -> str:
-    """Return a line with the best kernel, and the linear model beside it."""
-    metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
+def _best_records(
+    results: Mapping[str, Any], metric: Any
+) -> Sequence[Mapping[str, Any]]:
+    """Return the records of the kernel and size with the best mean of a metric."""
     settings: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
     for record in results["records"]:
         setting = record["kernel"], record["n_components"]
         settings.setdefault(setting, []).append(record)
-    means = {setting: _mean(own, metric.score) for setting, own in settings.items()}
-    kernel, size = min(means, key=lambda setting: metric.loss(means[setting]))
+    return min(
+        settings.values(), key=lambda own: float(metric.loss(_mean(own, metric.score)))
+    )
+
+
+def _best(results: Mapping[str, Any]) -> str:
+    """Return a line with the best kernel, and the linear model beside it."""
+    metric = metric_of(results["arguments"].get("metric"), results["dataset"]["task"])
+    own = _best_records(results, metric)
+    size = own[0]["n_components"]
     named = "exact" if size is None else f"{size:,} features"
-    text = f"best: {kernel}, {named}, {metric.heading} "
-    text += metric.text(means[kernel, size])
+    text = f"best: {own[0]['kernel']}, {named}, {metric.heading} "
+    text += metric.text(_mean(own, metric.score))
     linear = results["baselines"].get("linear model", {}).get(metric.score)
     return text if linear is None else f"{text}; linear model {metric.text(linear)}"
 

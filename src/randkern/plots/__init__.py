@@ -5,6 +5,6 @@ figure. scikit-learn's displays draw learning curves, errors and partial depende
 Figures of what commands have recorded are in :mod:`randkern.plots.records`.
 """
 
-from randkern.plots.models import plot_importances
+from randkern.plots.models import plot_importances, plot_intervals
 
-__all__ = ["plot_importances"]
+__all__ = ["plot_importances", "plot_intervals"]

@@ -173,7 +173,7 @@ def contents(
         "lengthscales": LENGTHSCALES,
         "classes": is_classifier(model),
         "trials": trials.head(_MAX_TRIALS).to_dict("records"),
-        "code": repr(model.model_.to_estimator()),
+        "code": model.model_.explain(),
         "cost": _cost(evaluated),
     }
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.pipeline import make_pipeline
 
 import randkern
 from randkern._memory import resolve_memory_limit
 from randkern.exceptions import FeatureErrorWarning, MemoryLimitError
 from randkern.reporting.scores import evaluate, number_scores, rmse_error
-from randkern.study.kernel_choices import capped
+from randkern.study.kernel_choices import capped, parse_kernel
 from randkern.study.measure import Measurement
 from randkern.study.metrics import metric_of
 from randkern.study.preparation import prepare
@@ -211,3 +212,23 @@ class Fits:
 def _add(notes: list[dict[str, Any]], note: dict[str, Any]) -> None:
     if note not in notes:  # once, not once per seed
         notes.append(note)
+
+
+def fitted_to_training_rows(
+    dataset: Any, record: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> Any:
+    """Return the model of a record, fitted to the training rows.
+
+    For a table it is a pipeline that starts with the encoder of columns.
+    """
+    named = record["hyperparameters"]
+    name, _, landmarks = record["kernel"].partition(", ")
+    choice = parse_kernel(name)
+    fits = Fits(dataset, arguments["memory_limit"])
+    kernel = choice.build(named.get(choice.opens))
+    model = fits.model(kernel, record["n_components"], 0)
+    features = "nystrom" if landmarks else "random"
+    model.set_params(alpha=named["alpha"], features=features)
+    model.fit(fits.data.X_train, fits.data.y_train)
+    encoder = fits.data.encoder
+    return model if encoder is None else make_pipeline(encoder, model)

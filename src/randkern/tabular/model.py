@@ -125,6 +125,10 @@ class TabularModel:
         parts = [member.weight * member.predict(X) for member in self.members]
         return np.sum(parts, axis=0)
 
+    def explain(self) -> str:
+        """Return the text of :meth:`to_estimator`: the model in public classes."""
+        return repr(self.to_estimator())
+
     def to_estimator(self) -> Any:
         """Return an unfitted estimator of public classes with these kernels.
 

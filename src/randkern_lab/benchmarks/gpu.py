@@ -200,7 +200,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     shown = frame(results, "measurement == 'features'")
     if shown.empty:
         return {}
-    figure, (axes,) = panels(1, title=results["device"]["name"])
+    figure, (axes,) = panels(1, size=(6.0, 4.2), title=results["device"]["name"])
     for method, cost in zip(shown.method, shown.picoseconds_a_feature, strict=True):
         if method == "write":
             axes.axvline(cost, color=RED, linestyle="--")
