@@ -171,6 +171,14 @@ def test_few_rows_need_little():
     model.fit(np.eye(100, 6), np.ones(100))
 
 
+def test_features_that_do_not_fit_are_not_computed(monkeypatch):
+    monkeypatch.setattr("randkern._memory.available_memory", lambda: 10**8)
+    features = rk.RandomFeatures(rk.Gaussian(1.0), 1000, random_state=0)
+    features.fit(np.eye(3))
+    with pytest.raises(MemoryLimitError, match="features for each of 20000 rows"):
+        features.transform(np.zeros((20_000, 3)))
+
+
 # -- what a fit takes -------------------------------------------------------------
 
 
