@@ -171,7 +171,7 @@ def test_units_that_are_mixed_in_a_target_are_named(tmp_path):
     prices[6] = "326 EUR"
     with pytest.raises(DataFileError, match="mixes units: 'USD', .*1 of 60 rows 'EUR'"):
         load(tmp_path, numbers(), prices)
-    with pytest.warns(UserWarning, match="'326 EUR' in 1 rows, read as missing"):
+    with pytest.warns(UserWarning, match="'326 EUR' in 1 row, read as missing"):
         data = load(tmp_path, numbers(), prices, numeric=("y",))
     assert data.task == "regression" and len(data.y_train) == N - 1
     ranks = ["1st", "2nd", "3rd"] * (N // 3)

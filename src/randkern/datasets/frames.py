@@ -77,7 +77,7 @@ def dataset_from_frame(
     if len(columns) == 1:
         raise DataFileError(
             f"{source}: {target!r} is the only column, so there are no features; check "
-            "the separator (--sep)"
+            "the separator (--sep), and --drop"
         )
     typed = with_known_types(frame)
     column = typed[target]
