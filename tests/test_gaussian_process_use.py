@@ -330,6 +330,26 @@ def test_noise_of_new_rows_has_their_weights(data, rng):
 # -- progress ---------------------------------------------------------------------
 
 
+class Listener:
+    """Counts tasks, and ends learning once more than `most` have begun."""
+
+    max_propagation_depth = None
+
+    def __init__(self, most):
+        self.begun, self.ended, self.most = [], 0, most
+
+    def setup(self, estimator, context): ...
+
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        self.begun.append(context.task_name)
+
+    def on_fit_task_end(self, estimator, context, **kwargs):
+        self.ended += 1
+        return len(self.begun) > self.most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
@@ -338,23 +358,6 @@ def test_callbacks_hear_of_learning_and_stop_it(cls, data):
     pytest.importorskip("sklearn.callback")
     X, y = data
     y = y > 0 if cls is rk.GaussianProcessClassifier else y
-
-    class Listener:
-        max_propagation_depth = None
-
-        def __init__(self, most):
-            self.begun, self.ended, self.most = [], 0, most
-
-        def setup(self, estimator, context): ...
-
-        def teardown(self, estimator, context): ...
-
-        def on_fit_task_begin(self, estimator, context, **kwargs):
-            self.begun.append(context.task_name)
-
-        def on_fit_task_end(self, estimator, context, **kwargs):
-            self.ended += 1
-            return len(self.begun) > self.most
 
     ends = []
     for most in (1, 10**6):
@@ -366,6 +369,21 @@ def test_callbacks_hear_of_learning_and_stop_it(cls, data):
         # The first stage is told of, and stops.
         assert (len(listener.begun) == 2) == (most == 1)
     assert not np.array_equal(*ends)
+
+
+def test_weights_are_repetitions_before_the_first_step(data, rng):
+    """Learning starts at the best scale and noise of weighted rows, as of copies."""
+    pytest.importorskip("sklearn.callback")
+    X, y = data
+    counts = rng.integers(1, 9, len(X))
+    rows = np.repeat(np.arange(len(X)), counts)
+    starts = []
+    for values in ((X, y, counts), (X[rows], y[rows])):
+        model = rk.GaussianProcessRegressor(
+            rk.Gaussian(0.8), n_components=None, bounds={"lengthscale": "fixed"}
+        )
+        starts.append(model.set_callbacks(Listener(0)).fit(*values).theta_)
+    np.testing.assert_allclose(*starts, atol=1e-3)
 
 
 # -- what kernels do --------------------------------------------------------------
