@@ -202,3 +202,15 @@ def test_info_computes_importances_only_on_request(tmp_path, monkeypatch):
     assert "importances: not stored; --importances computes them" in described.stdout
     shown = run("info", path, "--importances").stdout
     assert re.search(r"importances:\n  a +\d+%  #+\n", shown)
+
+
+@pytest.mark.slow
+def test_texts_with_spaces_are_those_of_the_fit(tmp_path):
+    """pandas keeps the spaces around names and texts that a model is fitted to."""
+    levels = np.random.default_rng(0).choice([" low", " high", " none"], 90)
+    frame = pd.DataFrame({" level": levels})
+    y = frame[" level"].map({" low": 1.0, " high": 5.0, " none": 3.0}).to_numpy()
+    model = saved(rk.TabularRegressor(1, random_state=0), tmp_path / "m", frame, y)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    predictions = predicted(tmp_path / "m", tmp_path / "rows.csv")["prediction"]
+    np.testing.assert_allclose(predictions, model.predict(frame), rtol=1e-6)

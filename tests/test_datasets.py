@@ -363,8 +363,8 @@ def test_json_lines_are_read_as_csv(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("#", "'a' is numeric, except for '#' in 1 rows, read as missing"),
-        (True, "'a' is numeric, except for 'True' in 1 rows, read as missing"),
+        ("#", "'a' is numeric, except for '#' in 1 row, read as missing"),
+        (True, "'a' is numeric, except for 'True' in 1 row, read as missing"),
         ([1, 2], r"'a' \(object\): row 5 holds \[1, 2\]"),
     ],
 )

@@ -306,6 +306,18 @@ def test_pivots_are_all_of_the_landmarks_if_that_is_asked_for():
     assert len(features.landmarks_) == 1600
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_extreme_row_leaves_the_other_landmarks(dtype, rng):
+    X = rng.normal(size=(600, 5))
+    X[0] = 1e5
+    kernel = rk.Gaussian(2.0) + rk.Linear()
+    features = rk.NystromFeatures(kernel, 200, random_state=0)
+    Z = features.fit_transform(X.astype(dtype))[1:]
+    assert Z.shape[1] > 100
+    exact = kernel(X[1:])
+    assert np.linalg.norm(Z @ Z.T - exact) < 0.1 * np.linalg.norm(exact)
+
+
 @pytest.mark.nightly
 def test_many_landmarks_include_the_rows_far_from_all_others():
     """The 1,500 that are pivots do; 1,500 more are drawn uniformly."""

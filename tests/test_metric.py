@@ -212,6 +212,18 @@ def test_weights_are_those_of_repeated_rows(learned):
 
 
 @pytest.mark.slow
+def test_rows_of_weight_zero_are_not_sampled(rng):
+    X = rng.normal(size=(12_000, 3))
+    weight = np.zeros(len(X))
+    weight[::300] = 1.0
+    few = weight > 0
+    learner = rk.MetricLearner(n_components=50, random_state=0)
+    y = np.sin(2 * X[:, 0])
+    learner.fit(X, y, sample_weight=weight)
+    expected = clone(learner).fit(X[few], y[few])
+    np.testing.assert_allclose(learner.components_, expected.components_)
+
+
 def test_odd_tables():
     one_hot = np.eye(3)[RNG.integers(3, size=240)]
     rows = np.hstack([X, one_hot, np.full((240, 1), 7.0)])

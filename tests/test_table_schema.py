@@ -191,7 +191,7 @@ def read(tmp_path, text, name="t.csv", **options):
 def test_columns_are_read_as_asked(tmp_path):
     text = "a,b,c,y\n" + "".join(f"0{i % 3},{i % 4},u{i},{i / 7}\n" for i in range(40))
     text += "01,err,u,3.5\n"
-    with pytest.warns(UserWarning, match="'err' in 1 rows"):
+    with pytest.warns(UserWarning, match="'err' in 1 row"):
         data = read(tmp_path, text, categorical=("a",), numeric=("b",), drop=("c",))
     assert list(data.X_train.columns) == ["a", "b"]
     assert set(data.X_train["a"]) == {"00", "01", "02"}
@@ -244,7 +244,7 @@ def test_dates_that_begin_with_day_or_month(tmp_path):
 
 def test_spaces_around_names_and_texts_are_removed(tmp_path):
     text = "a , b,y\n 1 , red ,1.5\n 2, blue,2.5\n ? ,red ,3.5\n 03,  ,4.5\n"
-    with pytest.warns(UserWarning, match=r"'\?' in 1 rows"):
+    with pytest.warns(UserWarning, match=r"'\?' in 1 row"):
         data = read(tmp_path, text)
     assert list(data.X_train.columns) == ["a", "b"]
     np.testing.assert_array_equal(data.X_train["a"], [1, 2, np.nan, 3])

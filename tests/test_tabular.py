@@ -327,7 +327,7 @@ def test_an_estimator_of_a_blend(targets):
         members.append(Member(share, encoder, fit))
     mixed = model.TabularModel(members)
     y = Y[:, 0] if len(targets) == 1 else Y
-    assert mixed.explain() == repr(mixed.to_estimator())
+    assert "..." not in mixed.explain() and "KernelRidge" in mixed.explain()
     again = mixed.to_estimator().fit(TABLE, y).predict(TABLE)
     expected = mixed.predict(TABLE)
     found = again.reshape(expected.shape)

@@ -19,7 +19,9 @@ pandas = pytest.importorskip("pandas", reason="pandas is not installed")
 N = 60
 
 
-def load(tmp_path, a, y=None, name="t.csv", encoding="utf-8", sep=",", **options):
+def load(
+    tmp_path, a, y=None, name="t.csv", encoding="utf-8", sep=",", task=None, **options
+):
     """Return a data set whose column `a` has some values, repeated."""
     values = [a[i % len(a)] for i in range(N)] if isinstance(a, list) else a
     y = [i + 0.5 for i in range(N)] if y is None else y
@@ -27,7 +29,7 @@ def load(tmp_path, a, y=None, name="t.csv", encoding="utf-8", sep=",", **options
     path = tmp_path / name
     path.write_bytes("\n".join(lines).encode(encoding))
     form = TableFormat(**options)
-    return load_dataset(path, target="y", form=form)
+    return load_dataset(path, target="y", form=form, task=task)
 
 
 def numbers(n=N):
@@ -171,9 +173,17 @@ def test_units_that_are_mixed_in_a_target_are_named(tmp_path):
     prices[6] = "326 EUR"
     with pytest.raises(DataFileError, match="mixes units: 'USD', .*1 of 60 rows 'EUR'"):
         load(tmp_path, numbers(), prices)
-    with pytest.warns(UserWarning, match="'326 EUR' in 1 rows, read as missing"):
+    with pytest.warns(UserWarning, match="'326 EUR' in 1 row, read as missing"):
         data = load(tmp_path, numbers(), prices, numeric=("y",))
     assert data.task == "regression" and len(data.y_train) == N - 1
+    repeated = [f"USD {300 + i % 29}" for i in range(N - 1)] + ["326 EUR"]
+    for task in (None, "regression"):
+        with pytest.raises(DataFileError, match="mixes units"):
+            load(tmp_path, numbers(), repeated, task=task)
+    assert (
+        load(tmp_path, numbers(), repeated, task="classification").task
+        == "classification"
+    )
     ranks = ["1st", "2nd", "3rd"] * (N // 3)
     assert load(tmp_path, numbers(), ranks).task == "classification"
 

@@ -72,7 +72,8 @@ def command(
     schema = schema_of(fitted)
     with naming(data, TableFormat() if schema is None else schema.form):
         ids = [] if id_column is None else [id_column]
-        rows, frame = read(data, schema, ids)
+        # Models fitted in Python may know texts with spaces around them.
+        rows, frame = read(data, schema, ids, hasattr(fitted, "table_schema_"))
         if missing := {*ids} - {*rows.columns}:
             raise ValueError(
                 f"--id: {data} has no column {missing.pop()!r}; it has "

@@ -68,22 +68,24 @@ def described(table: Any, task: str | None) -> str:
     )
 
 
-def read(data: str, schema: Any = None, texts: Iterable[str] = ()) -> tuple[Any, Any]:
+def read(
+    data: str, schema: Any = None, texts: Iterable[str] = (), strip: bool = True
+) -> tuple[Any, Any]:
     """Return the dataframe in a file, or in standard input if it is ``-``.
 
     First as it is, `texts` being columns of texts; then, with a schema, with the types
-    of the fit.
+    of the fit. With `strip`, spaces around names and texts are removed.
     """
     from ..datasets import read_table
 
     with _file_of(data) as path:
         if schema is None:
-            frame = read_table(path, texts=[*texts])
+            frame = read_table(path, texts=[*texts], strip=strip)
             return frame, frame
         # What the fit dropped may be missing; numbers may have leading zeros.
         numeric = tuple(name for name in schema.kinds if name not in schema.texts)
         form = replace(schema.form, drop=(), numeric=numeric, categorical=(), text=())
-        frame = read_table(path, form, texts=[*schema.texts, *texts])
+        frame = read_table(path, form, texts=[*schema.texts, *texts], strip=strip)
         return frame, schema.apply(frame)
 
 

@@ -108,7 +108,7 @@ class Reading:
                 f"column {name!r} is {what}, except for "
                 f"{', '.join(map(repr, self.odd[:_MAX_SHOWN]))}"
                 + f" and {more} other texts" * (more > 0)
-                + f" in {self.n_odd:,} rows, read as missing"
+                + f" in {self.n_odd:,} row{'s' * (self.n_odd > 1)}, read as missing"
                 + advice * (not asked),
                 UserWarning,
             )

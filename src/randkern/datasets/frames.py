@@ -77,7 +77,7 @@ def dataset_from_frame(
     if len(columns) == 1:
         raise DataFileError(
             f"{source}: {target!r} is the only column, so there are no features; check "
-            "the separator (--sep)"
+            "the separator (--sep), and --drop"
         )
     typed = with_known_types(frame)
     column = typed[target]
@@ -476,9 +476,12 @@ def _checked_for_task(
 ) -> np.ndarray:
     """Check that the values of a column suit the task; return them in its dtype."""
     target = str(column.name)
+    are_many = y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS
+    if are_many and not (is_stated and task == "classification"):
+        _check_units(target, as_texts(column), form)
     if task == "regression":
         return _real_targets(y, column, source)
-    if not is_stated and y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS:
+    if not is_stated and are_many:
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
@@ -490,7 +493,6 @@ def _checked_for_task(
     if not is_stated and y.dtype.kind == "O" and len(y) > _MANY_TEXTS:
         n_classes = len(set(y))
         if 2 * n_classes > len(y):
-            _check_units(target, as_texts(column), form)
             raise DataFileError(
                 f"{source}: the target {target!r} holds {n_classes:,} different texts "
                 f"in {len(y):,} rows, such as {y[0]!r}: too many classes to learn; "

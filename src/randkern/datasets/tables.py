@@ -68,6 +68,7 @@ def read_table(
     form: TableFormat | None = None,
     *,
     texts: Collection[str] = (),
+    strip: bool = True,
 ) -> "pd.DataFrame":
     r"""Read a table from a file.
 
@@ -81,10 +82,11 @@ def read_table(
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
     form : TableFormat, optional
-        How text files are written, and columns to read as texts, or not at all. Spaces
-        around names of columns and around texts are removed.
+        How text files are written, and columns to read as texts, or not at all.
     texts : collection of str
         More columns to read as texts.
+    strip : bool, default=True
+        Remove spaces around names of columns and around texts.
 
     Returns
     -------
@@ -122,7 +124,7 @@ def read_table(
         frame = _parsed(_read_sheet(path, form), form, texts)
     else:
         frame = _read_parquet(path)
-    frame = _stripped(path, frame)
+    frame = _stripped(path, frame) if strip else frame
     columns = [str(name) for name in frame.columns]
     replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
     return frame.drop(columns=list(form.drop))
@@ -169,7 +171,8 @@ def _read_text(
         )
         with open_data(path) as stream:
             names = read(stream, nrows=0).columns
-        types = {name: str for name in names if str(name).strip() in texts}
+        stripped = {text.strip() for text in texts}
+        types = {name: str for name in names if str(name).strip() in stripped}
         with open_data(path) as stream:
             frame = read(stream, dtype=types)
         whole = [name for name in frame.columns if _may_be_codes(frame[name], form)]

@@ -292,19 +292,26 @@ class Search:
 
 
 def sampled_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
-    """Return at most 10,000 of the rows, without those of weight 0."""
+    """Return at most 10,000 of the rows of positive weight."""
+    generator = stream.child("searched").generator()
     numbers = np.arange(rows.n_rows)
     if rows.n_rows > _MAX_ROWS:
-        generator = stream.child("searched").generator()
-        numbers = np.sort(generator.choice(rows.n_rows, _MAX_ROWS, replace=False))
+        # Weights of a stream are not known by row: as many rows are drawn as have
+        # 10,000 of positive weight, within reason.
+        n_used = max(rows.survey().n_used, 1)
+        n = min(-(-_MAX_ROWS * rows.n_rows // n_used), rows.n_rows, 10 * _MAX_ROWS)
+        numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     sample = rows.take(numbers)
     if sample.weight is None or bool((sample.weight > 0).all()):
         return sample
-    if not bool((sample.weight > 0).any()):
+    used = np.flatnonzero(ops_of(sample.Y).to_host(sample.weight) > 0)
+    if not len(used):
         raise ValueError(
             "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
-    return sample.take(ops_of(sample.weight).flatnonzero(sample.weight))
+    if len(used) > _MAX_ROWS:
+        used = np.sort(generator.choice(used, _MAX_ROWS, replace=False))
+    return sample.take(used)
 
 
 def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:

@@ -115,9 +115,9 @@ class Deadline:
 
 
 def _are_planned(X: Any, n_classes: int, first: float, refit: float) -> bool:
-    """Return whether a fit and another one, without a search, take about so long.
+    """Return whether a fit and another one, without a search, end in these seconds.
 
-    And whether both have the time for all rows.
+    Both must have the time for all rows, and may take a quarter longer.
     """
     n, d = X.shape
     plans = [plan_of(n, d, n_classes, limit) for limit in (first, refit)]

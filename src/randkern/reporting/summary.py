@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,11 +114,19 @@ def _column(
         shown = " / ".join(map(str, days.astype("M8[D]")))
     elif kind == "number" and n_distinct:
         numbers = values.min(), values.mean(), values.max()
-        shown = " / ".join(number(float(f"{value:.5g}")) for value in numbers)
+        shown = " / ".join(_rounded(value, numbers) for value in numbers)
     else:
         counts = values.value_counts(normalize=True).head(3)
         shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
     return Column(name, kind, n_missing, n_distinct, shown, schema.placeholders(name))
+
+
+def _rounded(value: float, numbers: Sequence[float]) -> str:
+    """Return a number, rounded to a thousandth of the range of all."""
+    spread = numbers[-1] - numbers[0] or abs(value) or 1.0
+    if not np.isfinite(spread):
+        return number(value)
+    return number(float(round(value, 3 - math.floor(math.log10(spread)))))
 
 
 def _warnings(

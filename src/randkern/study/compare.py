@@ -17,7 +17,7 @@ from randkern.study.selection import MAX_ROWS, Selection, select_hyperparameters
 
 # As many as a usual core does in the time that a fit of any size takes.
 _FIXED_OPERATIONS = 1e8
-# In less, hyperparameters are chosen on fewer rows: they are to leave most of the time.
+# With less, hyperparameters are chosen on fewer rows, to leave most of it for fits.
 _SECONDS_OF_KERNEL = 20.0
 # The number of features (None: the exact kernel), the seed, and which features.
 _Draw = tuple[int | None, int, str]

@@ -26,6 +26,8 @@ from randkern.tabular.texts import TextEncoder
 
 MEMORY_LIMIT = "3GB"
 _BLOCK_BYTES = 64 * 10**6
+# Of a model's text, which scikit-learn shortens beyond it.
+_MAX_TEXT = 100_000
 
 
 @dataclass
@@ -127,14 +129,15 @@ class TabularModel:
 
     def explain(self) -> str:
         """Return the text of :meth:`to_estimator`: the model in public classes."""
-        return repr(self.to_estimator())
+        return self.to_estimator().__repr__(N_CHAR_MAX=_MAX_TEXT)
 
     def to_estimator(self) -> Any:
         """Return an unfitted estimator of public classes with these kernels.
 
-        Its representation shows how the model is built; fitted to the same rows, with
-        weights if the model had any, it predicts what the model does. It does not have
-        the temperature of a classifier, nor the effects of groups.
+        Its representation shows how the model is built; fitted to the same rows, it
+        predicts what the model does. Weights of rows, if the model had any, are routed
+        to the steps by scikit-learn's metadata routing. It does not have the
+        temperature of a classifier, nor the effects of groups.
 
         Returns
         -------

@@ -57,6 +57,15 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         self.columns = columns
         self.classes = classes
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "n_scores_" in state and "effects_" not in state:
+            raise ValueError(
+                "the scores of texts or categories are of an earlier version of "
+                "randkern; predict with the version that wrote the model, or fit it "
+                "again."
+            )
+
     def fit(
         self: _Self, X: Any, y: Any, sample_weight: Any = None, folds: Any = None
     ) -> _Self:
