@@ -116,6 +116,14 @@ def test_partitions_without_rows(client, table):
     np.testing.assert_allclose(Z, features.transform(rows[rows["a"] < -1]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lazy_features_have_the_dtype_that_they_announce(dtype, rng):
+    X = rng.normal(size=(20, 3)).astype(dtype)
+    features = rk.RandomFeatures(n_components=8, random_state=0).fit(X)
+    lazy = features.transform(da.from_array(X, chunks=(10, -1)))
+    assert lazy.dtype == lazy.compute(scheduler="synchronous").dtype == dtype
+
+
 @pytest.mark.slow
 def test_a_callback_stays_here(client, table):
     X, y = table
