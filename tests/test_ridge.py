@@ -265,7 +265,7 @@ def test_targets_have_penalties_of_their_own(rng, solver, n_components):
         Z = np.linalg.cholesky(kernel(X) + 1e-13 * np.eye(60))
     else:
         Z = rk.RandomFeatures(kernel, n_components, random_state=0).fit_transform(X)
-    oracle = Ridge(alpha=alpha).fit(Z, Y, weight)
+    oracle = Ridge(alpha=np.array(alpha)).fit(Z, Y, weight)
     np.testing.assert_allclose(model.predict(X), oracle.predict(Z), atol=1e-6)
     intervals = model.predict_interval(X)
     for j in range(4):
