@@ -62,8 +62,9 @@ class Options(CommonOptions):
 
 def _bars(axes: Any, records: pd.DataFrame) -> None:
     """Draw one kernel's bars from top to bottom, each with its bound."""
-    for place, record in enumerate(records.itertuples()):
-        own, bound = record.library == "randkern", record.bound_ns
+    named = records.assign(is_own=records["library"] == "randkern")
+    for place, record in enumerate(named.itertuples()):
+        own, bound = record.is_own, record.bound_ns
         axes.barh(
             place,
             record.ns_per_feature,
