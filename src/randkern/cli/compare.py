@@ -301,23 +301,16 @@ def _named_values(values: Mapping[str, float]) -> str:
 def _skipped(results: Mapping[str, Any]) -> str:
     """Return a line about all that was skipped, with the reason of the first."""
     known = {(each["kernel"], each["n_components"]) for each in results["records"]}
-    texts = []
-    for what in ("skipped", f"fewer than {results['arguments']['n_seeds']} seeds of"):
-        settings: dict[str, dict[str, None]] = {}
-        for note in results["skipped"]:
-            is_known = (note["kernel"], note["n_components"]) in known
-            if is_known == (what != "skipped"):
-                settings.setdefault(note["kernel"], {})[_setting(note)] = None
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for kernel, own in settings.items():
-            alike.setdefault(tuple(own), []).append(kernel)
-        listed = [
-            f"{', '.join(own)} ({'; '.join(names)})" for own, names in alike.items()
-        ]
-        texts += [f"{what} {', '.join(listed)}"] * bool(listed)
+    kernels: dict[str, dict[str, None]] = {}
+    for note in results["skipped"]:
+        if (note["kernel"], note["n_components"]) not in known:
+            kernels.setdefault(_setting(note), {})[note["kernel"]] = None
+    texts = [f"{name} ({'; '.join(own)})" for name, own in kernels.items()]
+    if any((n["kernel"], n["n_components"]) in known for n in results["skipped"]):
+        texts.append("some seeds")
     reasons = list(dict.fromkeys(note["reason"] for note in results["skipped"]))
     others = " (results.json has the reason of each)" * (len(reasons) > 1)
-    return f"{'; '.join(texts)}: {reasons[0]}{others}"
+    return f"skipped {', '.join(texts)}: {reasons[0]}{others}"
 
 
 def _setting(note: Mapping[str, Any]) -> str:
