@@ -172,32 +172,34 @@ def _trees(request: Request) -> Any:
     )
 
 
+def falkon_of(request: Request, penalty: float) -> Any:
+    """Return Falkon with a Gaussian kernel on the CPU, with a penalty per row."""
+    falkon = importlib.import_module("falkon")
+    return falkon.Falkon(
+        kernel=falkon.kernels.GaussianKernel(request["lengthscale"]),
+        penalty=penalty,
+        M=request["n_components"],
+        seed=request["seed"],
+        error_every=None,
+        options=falkon.FalkonOptions(use_cpu=True),
+    )
+
+
 class Falkon:
     """Falkon on ±1 targets per class: landmarks and conjugate gradients.
 
     Its penalty is alpha divided by the number of rows.
     """
 
-    iterations_ = 20  # its default
-
     def __init__(self, request: Request) -> None:
         self.torch = importlib.import_module("torch")
-        self.falkon = importlib.import_module("falkon")
         self.request = request
 
     def fit(self, X: Any, y: Any) -> "Falkon":
-        asked, falkon, torch = self.request, self.falkon, self.torch
+        torch = self.torch
         self.classes_ = np.unique(y)
         targets = np.where(y[:, None] == self.classes_, 1.0, -1.0).astype(X.dtype)
-        self.model_ = falkon.Falkon(
-            kernel=falkon.kernels.GaussianKernel(asked["lengthscale"]),
-            penalty=asked["alpha"] / len(X),
-            M=asked["n_components"],
-            maxiter=self.iterations_,
-            seed=asked["seed"],
-            error_every=None,
-            options=falkon.FalkonOptions(use_cpu=True),
-        )
+        self.model_ = falkon_of(self.request, self.request["alpha"] / len(X))
         self.model_.fit(torch.from_numpy(X), torch.from_numpy(targets))
         return self
 

@@ -25,6 +25,7 @@ from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Recorder, grid
 from ..tables import frame, listing
+from .classifiers import falkon_of
 
 _PENALTY = 1e-6
 _TEST_ROWS, _WARM_ROWS = 5000, 2000
@@ -47,15 +48,9 @@ class Falkon:
     """Falkon on arrays."""
 
     def __init__(self, request: Mapping[str, Any], n: int) -> None:
-        falkon, self.torch = map(importlib.import_module, ("falkon", "torch"))
-        self.model = falkon.Falkon(
-            kernel=falkon.kernels.GaussianKernel(request["lengthscale"]),
-            penalty=_PENALTY,
-            M=min(request["n_components"], n),
-            seed=request["seed"],
-            error_every=None,
-            options=falkon.FalkonOptions(use_cpu=True),
-        )
+        self.torch = importlib.import_module("torch")
+        size = min(request["n_components"], n)
+        self.model = falkon_of({**request, "n_components": size}, _PENALTY)
 
     def fit(self, X: Any, y: Any) -> None:
         self.model.fit(*map(self.torch.from_numpy, (X, y[:, None])))
