@@ -384,8 +384,7 @@ def _target_of_texts(
         return labels
     if reading.kind == "boolean":
         return reading
-    if reading.odd:
-        reading.warn(name, asked=True)
+    reading.warn(name, asked=True)
     values = reading.values
     integers = pandas.to_numeric(texts, errors="coerce")
     if integers.dtype.kind in "iu":
