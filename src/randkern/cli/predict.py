@@ -208,9 +208,10 @@ def _warn_of_new_values(schema: Any, levels: Any, frame: Any) -> None:
                 f"category that the model has not seen ({shown})",
                 UserWarning,
             )
-    for name, share in ({} if schema is None else schema.missing_shares).items():
-        n_missing = int(frame[name].isna().sum()) if name in frame.columns else 0
-        if n_missing and not share:
+    n_missing_of = frame.isna().sum()
+    for name in () if schema is None else schema.kinds:
+        n_missing = int(n_missing_of.get(name, 0))
+        if n_missing and not schema.missing_shares.get(name):
             warn(
                 f"column {name!r}: {n_missing:,} of {n:,} rows {_have(n_missing)} no "
                 "value, and none was missing when the model was fitted",

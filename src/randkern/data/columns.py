@@ -141,7 +141,8 @@ def with_known_types(X: Any) -> Any:
         }
         return X.cast(casts) if casts else X
     typed = X.copy(deep=False)
-    for name in X.columns[[_may_be_typed(str(dtype)) for dtype in X.dtypes]]:
+    others = {dtype for dtype in X.dtypes.unique() if _may_be_typed(str(dtype))}
+    for name in X.columns[[dtype in others for dtype in X.dtypes]]:
         if X[name].dtype != (column := _typed(X[name])).dtype:
             typed[name] = column
     return typed
