@@ -48,6 +48,7 @@ from ..tables import fitted_power, frame, pivot
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
+_GROWING = ("streamed", "structured")
 _QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
     "dense": Style("dense", "black"),
@@ -75,6 +76,7 @@ class Options(CommonOptions):
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
+    methods: tuple[str, ...] = option(METHODS, "", among=METHODS)
     batch: tuple[int, ...] = option(
         (1000, 3000), "Rows; published are 20, 1,000 and 3,000.", quick=(20, 50)
     )
@@ -144,7 +146,7 @@ def run(options: Options, recorder: Recorder) -> Case:
 
     by_size = grid(
         batch=batches,
-        method=(*METHODS, "device"),
+        method=(*options.methods, "device"),
         n_components=options.n_components,
     )
     records = recorder.measure(
@@ -152,7 +154,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     )
     growing = recorder.measure(
         grid(
-            method=("streamed", "structured"),
+            method=[m for m in _GROWING if m in options.methods],
             n_components=[options.growth_components],
             columns=[options.growth_components],
             batch=[max(1, round(share * max(batches))) for share in _GROWTH],
@@ -162,7 +164,7 @@ def run(options: Options, recorder: Recorder) -> Case:
     )
     powers = {
         str(method): fitted_power(own.batch, own.seconds)
-        for method, own in growing.groupby("method", sort=False)
+        for method, own in (growing.groupby("method") if len(growing) else ())
     }
     published = [_published(batch) for batch in batches]
     pairs = zip(batches, published, strict=True)
