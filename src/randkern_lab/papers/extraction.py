@@ -1,6 +1,5 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,7 +95,6 @@ def load_features(
     network: str | None = None,
     scratch: Path | None = None,
     quick: bool = False,
-    say: Callable[[str], None] = lambda doing: None,
 ) -> Dataset:
     """Load features of training and test images, or extract them from CIFAR-10.
 
@@ -115,7 +113,7 @@ def load_features(
     elif network is None and layer == "pixels":
         result = _pixels(load_dataset("cifar10", data_dir=data_dir))
     elif network is not None:
-        result = _extracted(network, layer, data_dir, scratch, quick, say)
+        result = _extracted(network, layer, data_dir, scratch, quick)
     else:
         result = _read(layer, data_dir)
     name, *arrays = result
@@ -161,7 +159,6 @@ def _extracted(
     data_dir: Path,
     scratch: Path | None,
     quick: bool,
-    say: Callable[[str], None],
 ) -> tuple[Any, ...]:
     """Return a name, and rows and labels of CIFAR-10 by a pretrained network."""
     asked = network.lower(), layer.lower()
@@ -182,7 +179,6 @@ def _extracted(
             images = images.reshape(-1, *data.image_shape)
             path = folder / f"{wanted.network}-{wanted.module}-{len(images)}-{part}.npy"
             if not path.is_file():
-                say(f"{network} {layer}: {part} images")
                 extract_features(wanted, images, path)
             # A temporary folder is deleted, so its files are read, not mapped.
             X = np.load(path, mmap_mode="r" if scratch else None)
