@@ -1,6 +1,5 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,7 +85,6 @@ def load_features(
     network: str | None = None,
     scratch: Path | None = None,
     quick: bool = False,
-    say: Callable[[str], None] = lambda doing: None,
 ) -> Dataset:
     """Load features of training and test images, or extract them from CIFAR-10.
 
@@ -105,7 +103,7 @@ def load_features(
     elif network is None and layer == "pixels":
         result = _pixels(load_dataset("cifar10", data_dir=data_dir))
     elif network is not None:
-        result = _extracted(network, layer, data_dir, scratch, quick, say)
+        result = _extracted(network, layer, data_dir, scratch, quick)
     else:
         result = _read(layer, data_dir)
     name, *arrays = result
@@ -151,7 +149,6 @@ def _extracted(
     data_dir: Path,
     scratch: Path | None,
     quick: bool,
-    say: Callable[[str], None],
 ) -> tuple[Any, ...]:
     """Return a name, and rows and labels of CIFAR-10 by a pretrained network."""
     asked = network.lower(), layer.lower()
@@ -173,7 +170,6 @@ def _extracted(
             name = f"{wanted.architecture}-{wanted.layer}-{len(images)}-{part}.npy"
             path = folder / name.lower()
             if not path.is_file():
-                say(f"{network} {layer}: {part} images")
                 extract_features(wanted, images, path)
             # A temporary folder is deleted, so its files are read, not mapped.
             X = np.load(path, mmap_mode="r" if scratch else None)

@@ -22,7 +22,7 @@ Deviations.
   largest row of features.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,9 +38,9 @@ from randkern.data import row_blocks
 
 from ..figures import DASHED, add_legend, curves, panels
 from ..options import option
-from ..runner import Case, Recorder, grid
+from ..runner import Case, grid, measure_all
 from ..scoring import misclassified
-from ..tables import frame, listing
+from ..tables import listing
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import class_targets, normal_equations
 from .optical_curves import CURVES
@@ -62,10 +62,9 @@ class Options(BinaryImageOptions):
     epochs: int = option(5, "Passes of stochastic gradient descent.", quick=1)
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Solve the systems of each kernel by all solvers, for all penalties."""
     images = load_binary_images(options.data, options.data_dir)
-    recorder.say("choosing hyperparameters")
     kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
     settings = optical_settings(images, kernels)
     classes = np.unique(images.y_train)
@@ -112,17 +111,17 @@ def run(options: Options, recorder: Recorder) -> Case:
                     "iterations": options.epochs,
                 }
 
-    recorder.measure(grid(curve=options.curves), measure)
-    return {
+    records = measure_all(options, grid(curve=options.curves), measure)
+    records.attrs |= {
         "dataset": images.describe() | {"n_components": options.n_components},
         "hyperparameters": {k: own.describe() for k, own in settings.items()},
     }
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        by_penalty(results),
+        by_penalty(frame),
         "{dataset[name]}, D = {dataset[n_components]:,}: test errors in % of solvers, "
         "and iterations of conjugate gradients",
         "features | α | condition | Cholesky | single precision | gradients | "
@@ -133,14 +132,13 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return the iterations against the condition number, and errors by penalty."""
     figure, (left, right) = panels(2)
-    records = frame(results)
     look = {name: CURVES[name].style for name in _CURVES}
     curves(
         left,
-        records[(records.solver == "cg") & (records.precision == "double")],
+        frame.query("solver == 'cg' and precision == 'double'"),
         "condition",
         "iterations",
         look,
@@ -150,7 +148,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         ylabel="iterations",
         ticks=None,
     )
-    direct = records[records.solver == "cholesky"]
+    direct = frame.query("solver == 'cholesky'")
     both = {
         (name, precision): replace(style, label=label, dashes=dashes, filled=filled)
         for name, style in look.items()
@@ -174,8 +172,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    direct = frame(results, "solver == 'cholesky' and precision == 'single'")
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    direct = frame.query("solver == 'cholesky' and precision == 'single'")
     for curve, own in direct.groupby("curve", sort=False):
         failed = own[own.test_error.isna()]
         if len(failed):
@@ -186,11 +184,10 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def by_penalty(results: Mapping[str, Any]) -> pd.DataFrame:
+def by_penalty(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each curve and penalty, with the errors of all solvers."""
-    records = frame(results)
     rows = []
-    for _, own in records.groupby(["curve", "share"], sort=False):
+    for _, own in frame.groupby(["curve", "share"], sort=False):
         row = own.iloc[0][["curve", "share", "alpha", "condition"]].to_dict()
         row["features"] = CURVES[row["curve"]].style.label
         for record in own.to_dict("records"):
@@ -204,7 +201,9 @@ def by_penalty(results: Mapping[str, Any]) -> pd.DataFrame:
             "not definite" if failed else f"{100 * row['cholesky-single']:.2f}"
         )
         rows.append(row)
-    return pd.DataFrame(rows)
+    result = pd.DataFrame(rows)
+    result.attrs = frame.attrs
+    return result
 
 
 def _sums(

@@ -30,7 +30,7 @@ Deviations.
   causes of its loss).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,9 +49,9 @@ from randkern.solvers import PCG
 from ..figures import Style, add_legend, name_axes, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder, grid
+from ..runner import Case, grid, measure_all
 from ..scoring import ended, fit_and_score, held_out_error, random_rows
-from ..tables import at_edges, count, edge_notes, frame, listing
+from ..tables import at_edges, count, edge_notes, listing
 from .device_counts import acquired_counts, device_note
 from .extraction import load_features
 from .nested_ridge import (
@@ -133,7 +133,7 @@ class Work:
     described: dict[str, Any]  # the device, when it was used
 
     @classmethod
-    def loaded(cls, options: Options, say: Callable[[str], None]) -> "Work":
+    def loaded(cls, options: Options) -> "Work":
         """Load and shuffle rows, whose numbers are no bits yet."""
         data: Any = load_features(
             options.layer,
@@ -141,7 +141,6 @@ class Work:
             network=options.network,
             scratch=options.scratch,
             quick=options.quick,
-            say=say,
         )
         order = np.random.default_rng(options.seed).permutation(len(data.X_train))
         held_out = min(_VALIDATION_ROWS, len(order) // 4)
@@ -346,32 +345,28 @@ class Work:
         }
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Search hyperparameters of each method; fit all rows."""
-    numbers = Work.loaded(options, recorder.say)
-    recorder.say("choosing the threshold")
+    numbers = Work.loaded(options)
     errors = numbers.threshold_errors()
     best = min(errors, key=lambda value: errors[value])
     work = numbers.above(best)
-    recorder.measure(grid(method=options.methods), work.measure)
-    return {
-        "dataset": {
-            "name": work.data.name,
-            "n_train": len(work.train),
-            "n_test": len(work.test),
-            "n_features": work.train.shape[1],
-            "metric": "misclassified share",
-            "threshold": {"chosen": best, "errors": list(map(list, errors.items()))},
-        },
-        "device": work.described or None,
-        "published": published_rows("cifar10-transfer-learning"),
+    records = measure_all(options, grid(method=options.methods), work.measure)
+    records.attrs["dataset"] = {
+        "name": work.data.name,
+        "n_train": len(work.train),
+        "n_test": len(work.test),
+        "n_features": work.train.shape[1],
+        "metric": "misclassified share",
+        "threshold": {"chosen": best, "errors": list(map(list, errors.items()))},
     }
+    records.attrs["device"] = work.described or None
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        pd.DataFrame(table_1(results)),
+        pd.DataFrame(table_1(frame)),
         "Table 1: test error in %, published with D = 10,000, then ours",
         "features | d | linear | Fourier | optical, m = 2 | m = 4 | device, m = 2 "
         "| Fourier, exact | m = 2, exact",
@@ -380,8 +375,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{optical-2-exact:.1f}",
     )
     yield from listing(
-        results,
-        frame(results),
+        frame,
         "{dataset[name]}, {dataset[n_features]:,} columns: errors in %",
         "method | D | rows | validation | test | fit (s)",
         "{method} | {n_components:count} | {n_train:count} | {validation_error:.2p} | "
@@ -389,9 +383,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return a row of markers per layer; ours are filled, with their range."""
-    rows = list(table_1(results))
+    rows = list(table_1(frame))
     figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
     for i, (method, (*_, style)) in enumerate(METHODS.items()):
         for ours in (False, True):
@@ -420,50 +414,55 @@ def figure(results: Mapping[str, Any]) -> Any:
     names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
-    title = f"{results['dataset']['name']} in Table 1"
+    title = f"{frame.attrs['dataset']['name']} in Table 1"
     name_axes(axes, title, "test error (%); bars: least to greatest of the draws")
     add_legend(figure, "right")
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for r in results["records"]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for r in frame.to_dict("records"):
         named = r["hyperparameters"].items()
         text = ", ".join(f"{key} {value:.4g}" for key, value in named)
         yield f"{r['method']}, D = {count(r['n_components'])}: {text}"
         yield from edge_notes(r["method"], r["at_edge"])
-    errors = frame(results, "n_components.notna()").groupby("method").test_error.mean()
+    errors = frame.query("n_components.notna()").groupby("method").test_error.mean()
     if {"device-2", "optical-2"} <= set(errors.index):
         loss = 100 * (errors["device-2"] - errors["optical-2"])
         yield (
             f"error of the device minus that of the computed features: {loss:+.2f} "
             "points (published: 0.4 to 2.8)"
         )
-    if results["device"]:
-        yield device_note(results["device"])
+    if frame.attrs["device"]:
+        yield device_note(frame.attrs["device"])
 
 
 def _named(row: Case) -> str:
     return f"{row['architecture']} {row['layer']}"
 
 
-def table_1(results: Mapping[str, Any]) -> Iterator[Case]:
+def published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return Table 1 as published."""
+    return published_rows("cifar10-transfer-learning")
+
+
+def table_1(frame: pd.DataFrame) -> Iterator[Case]:
     """Yield the rows of Table 1 as published, then ours.
 
     Keys are methods, and ``-exact`` their kernels; errors are in %.
     """
-    for row in published_rows("cifar10-transfer-learning").to_dict("records"):
+    for row in published(frame).to_dict("records"):
         errors: Case = {}
         for method, (features, exact, _) in METHODS.items():
             errors[method] = features and row[features]
             errors[f"{method}-exact"] = exact and row[exact]
         yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
-    records, data = frame(results), results["dataset"]
-    exact = records.n_components.isna() & (records.method != "linear")
-    names = records.method + np.where(exact, "-exact", "")
+    data = frame.attrs["dataset"]
+    exact = frame.n_components.isna() & (frame.method != "linear")
+    names = frame.method + np.where(exact, "-exact", "")
     yield {"features": data["name"], "d": data["n_features"], "ours": True} | {
         key: value
-        for name, own in (100 * records.test_error).groupby(names)
+        for name, own in (100 * frame.test_error).groupby(names)
         for key, value in {
             name: own.mean(),
             f"{name}-range": (own.min(), own.max()),
