@@ -147,7 +147,7 @@ def draw_records(docs: Path) -> None:
         if record.name in {name for name, _ in shown}:
             folder = docs / "generated" / "records" / record.name
             folder.mkdir(parents=True)
-            for name, figure in figures_of(record.script, record.results).items():
+            for name, figure in figures_of(record.script, record.frame).items():
                 if (record.name, name) in shown:
                     save(figure, folder / name)
 

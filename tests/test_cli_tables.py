@@ -227,6 +227,23 @@ def test_standard_input_is_read_once(tmp_path):
     assert "standard input can be read only once" in result.output
 
 
+@pytest.mark.parametrize("of_test", [False, True])
+def test_standard_input_is_named_in_messages(of_test, tmp_path):
+    rows = table(12).drop(columns="sold")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    rows.insert(0, "", 1)
+    content = rows.to_csv(index=False) + "1,2,red,3\n"  # a row that is too short
+    data = [tmp_path / "rows.csv", "--test", "-"] if of_test else ["-"]
+    result = run("fit", *data, "--target", "price", input=content)
+    assert result.exit_code == 2
+    assert "error: standard input: line 14 has 4 fields" in result.output
+    content = rows.to_csv(index=False) + "1,inf,red,3,5\n"
+    result = run("fit", *data, "--target", "price", input=content)
+    assert "warning: standard input: column 1 has no name" in result.output
+    assert "line 14 holds inf" in result.output
+    assert str(tmp_path.parent.parent) not in result.output
+
+
 def test_info_prints_an_estimator_of_the_model(fitted):
     result = run("info", fitted[0] / "out" / "model.skops")
     assert result.exit_code == 0, result.output
@@ -286,7 +303,7 @@ def test_a_second_fit_needs_time(monkeypatch, tmp_path):
         ("fit", "price", "?", (), "line 9 holds '?'; fix such rows, or pass --task"),
         ("compare", "price", "?", ("--task", "regression"), "line 9 holds '?'"),
         ("fit", "price", np.inf, (), "line 9 holds 'inf'"),
-        ("test", "weight", "#", (), "is numeric in sales.csv, but in odd.csv line 9"),
+        ("test", "weight", "#", (), "odd.csv line 9 holds"),
         ("test", "weight", np.inf, (), "contains infinity: line 9 holds inf"),
         (
             "predict",

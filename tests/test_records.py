@@ -54,9 +54,9 @@ def holds(row, line):
 
 def rows_of(record):
     """The rows of all tables that a record prints, with headings, and its notes."""
-    results = record.results
+    frame = record.frame
     beside = {}  # rows of all tables that begin alike: docs may join them
-    for table in record.script.tables(results):
+    for table in record.script.tables(frame):
         words = table.attrs["title"], *table.columns, table.attrs["caption"]
         heading = numbers(" ".join(words))
         for row in table.itertuples(index=False, name=None):
@@ -64,7 +64,7 @@ def rows_of(record):
             beside[row[0]] = beside.get(row[0], []) + result
             yield result
     yield from beside.values()
-    for note in results.get("notes") or notes_of(record.script, results):
+    for note in frame.attrs.get("notes") or notes_of(record.script, frame):
         yield numbers(note)
 
 
@@ -100,7 +100,7 @@ def test_every_folder_is_listed():
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_commands_are_understood(record):
     group, name, *words = shlex.split(record.command)
-    assert names_of(record.script) == (group, name)
+    assert names_of(record.script.Options) == (group, name)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command()(command_of(record.script))
     command = typer.main.get_command(single)
@@ -114,7 +114,7 @@ def test_commands_are_understood(record):
 def test_records_can_be_drawn_and_contain_no_paths(record):
     if record.results is None:
         return
-    drawn = figures_of(record.script, record.results)
+    drawn = figures_of(record.script, record.frame)
     assert bool(drawn) == bool(record.results["records"])
     text = json.dumps(record.results)
     assert not re.search(r'"/(home|root|work|tmp|Users)', text)
@@ -122,13 +122,11 @@ def test_records_can_be_drawn_and_contain_no_paths(record):
 
 def test_every_published_second_is_drawn_as_it_was_published():
     record = RECORDS["optical-ridge-fashion-mnist"]
-    figure = record.script.figure(record.results)["optical-ridge.png"]
+    figure = record.script.figure(record.frame)["optical-ridge.png"]
     panel = next(a for a in figure.axes if "from features to weights" in a.get_title())
     drawn = {tuple(p) for line in panel.get_lines() for p in line.get_xydata()}
-    published = {
-        (row["n_components"], row["regression_seconds"])
-        for row in record.results["published"]
-        if row["curve"] in ("fourier", "optical-2", "optical-4") and row["n_components"]
-    }
+    rows = record.script.published(record.frame).dropna(subset="n_components")
+    rows = rows[rows.curve.isin(["fourier", "optical-2", "optical-4"])]
+    published = set(zip(rows.n_components, rows.regression_seconds, strict=True))
     assert len(published) > 60
     assert published <= drawn

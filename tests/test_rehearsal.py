@@ -19,12 +19,10 @@ def test_every_step_succeeds(part, tmp_path):
 
 
 def test_a_step_that_fails_is_the_status(tmp_path, monkeypatch):
-    monkeypatch.setattr(rehearsal, "generated", lambda name: {}["no table"])
-    monkeypatch.setattr(
-        rehearsal,
-        "streams",
-        lambda steps, *_: steps.take("rows", "a step", lambda: 1 / 0),
-    )
+    def failing(*_):
+        yield rehearsal.take("rows", "a step", lambda: 1 / 0)
+
+    monkeypatch.setattr(rehearsal, "streams", failing)
     with pytest.raises(Exit):
         rehearsal.main(out=tmp_path / "new", quick=True, only="streams")
     assert "ZeroDivisionError" in (tmp_path / "new" / "rehearsal.md").read_text()

@@ -99,6 +99,22 @@ def test_numbers_may_have_a_unit(pattern, unit, factor, column, tmp_path):
     assert data.schema.units == {column: unit}
 
 
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_numbers_of_which_some_lack_the_unit_of_others_are_warned_of(column, tmp_path):
+    values = numbers()
+    values[:10] = [f"{14 + i / 7:.2f} psi" for i in range(10)]
+    with pytest.warns(UserWarning, match=f"'{column}' has the unit 'psi' in 10 of 60"):
+        load(tmp_path, *(values, numbers())[:: 1 if column == "a" else -1])
+
+
+def test_a_text_that_is_no_code_makes_no_categories_of_numbers(tmp_path):
+    values = numbers()
+    values[3] = "about 5"
+    with pytest.warns(UserWarning, match="'a' is numeric, except for 'about 5' in 1"):
+        data = load(tmp_path, values)
+    assert data.schema.kinds["a"] == "number"
+
+
 def test_thousands_and_millions_beside_each_other(tmp_path):
     data = load(tmp_path, ["12K", "3.5M", "900"])
     assert data.X_train["a"][:3].tolist() == [12_000, 3_500_000, 900]

@@ -20,7 +20,6 @@ from randkern.cli.console import (
     NamingGroup,
     error_exit,
     output,
-    progress_bar,
     user_messages,
 )
 from randkern.cli.options import parse_sizes
@@ -110,34 +109,39 @@ def command_of(script: Any) -> Callable[..., None]:
     hints = get_type_hints(script.Options)
     several = {f.name: _member(hints[f.name]) for f in fields(script.Options)}
 
-    def command(out: Path, **settings: Any) -> None:
+    group, name = names_of(script.Options)
+    prefix = "randkern-" if group == "reproduce" else "randkern-bench/"
+
+    def command(**settings: Any) -> None:
         with user_messages():
             for key, member in several.items():
                 if member is not None and settings[key] is not None:
                     settings[key] = _parsed(settings[key], member, key)
-            run_and_write(script, script.Options(**settings), out)
+            settings["out"] = settings["out"] or Path(prefix + name)
+            run_and_write(script, script.Options(**settings))
 
-    parameters = [_parameter(f, hints[f.name]) for f in fields(script.Options)]
-    group, name = names_of(script)
-    prefix = "randkern-" if group == "reproduce" else "randkern-bench/"
     command.__doc__ = script.__doc__.partition("\n")[0]
-    return _described(command, parameters, Path(prefix + name))
+    parameters = [_parameter(f, hints[f.name]) for f in fields(script.Options)]
+    return _described(command, parameters)
 
 
 def command_of_all(scripts: Sequence[Any]) -> Callable[..., None]:
     """Return a command that runs scripts in turn, with their common options."""
     from .runner import names_of
 
-    def command(out: Path, data_dir: Path | None, **settings: Any) -> None:
+    folder = Path(f"randkern-{names_of(scripts[0].Options)[0]}")
+
+    def command(out: Path | None, data_dir: Path | None, **settings: Any) -> None:
         failed = []
         for script in scripts:
-            options, (_, name) = dict(settings), names_of(script)
+            name = names_of(script.Options)[1]
+            options = {**settings, "out": (out or folder) / name}
             if issubclass(script.Options, DataOptions):
                 options["data_dir"] = data_dir
             typer.echo(f"== {name}")
             try:
                 with user_messages():
-                    run_and_write(script, script.Options(**options), out / name)
+                    run_and_write(script, script.Options(**options))
             except typer.Exit:  # its message has been shown; still run the others
                 failed.append(name)
         if failed:
@@ -146,19 +150,13 @@ def command_of_all(scripts: Sequence[Any]) -> Callable[..., None]:
     shared = get_type_hints(DataOptions)
     parameters = [_parameter(f, shared[f.name]) for f in fields(DataOptions)]
     command.__doc__ = "In turn, each in a folder of its own: all of the above."
-    folder = Path(f"randkern-{names_of(scripts[0])[0]}")
-    return _described(command, parameters, folder)
+    return _described(command, parameters)
 
 
 def _described(
-    command: Callable[..., None], parameters: list[inspect.Parameter], out: Path
+    command: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> Callable[..., None]:
     """Give a function of keyword arguments the signature that Typer reads."""
-    help_text = "Directory for results.json and figures."
-    parameters = [
-        *parameters,
-        _keyword("out", Annotated[Path, typer.Option(help=help_text)], out),
-    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
@@ -196,24 +194,23 @@ def _parameter(field: Any, hint: Any) -> inspect.Parameter:
     if len(field.name) == 1 or (hint is bool and default is False):
         flags = ["--" + field.name.replace("_", "-")]
     text = typer.Option(*flags, help=field.metadata["text"])
-    return _keyword(field.name, Annotated[hint, text], default)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[hint, text],
+    )
 
 
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def run_and_write(script: Any, options: Any, out: Path) -> None:
+def run_and_write(script: Any, options: Any) -> None:
     """Run a script, write its results and figures, and print its tables and notes."""
-    from .runner import run, write
+    from .runner import frame_of, run, write
 
-    out.mkdir(parents=True, exist_ok=True)
-    with progress_bar() as progress:
-        results = run(script, options, progress, out / "journal.jsonl")
-    written = write(script, results, out)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = run(script, options)
+    written = write(script, results, options.out)
     console = output()
-    for table in script.tables(results):
+    for table in script.tables(frame_of(results)):
         console.print(rich_table(table, plain=not console.is_terminal))
     for note in results["notes"]:
         console.print(note, markup=False)

@@ -7,11 +7,12 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
+import pandas as pd
+
 from randkern._memory import available_memory, format_bytes
 
 from .figures import Style
 from .process import SkippedCase
-from .runner import Recorder
 
 # Of packages that pip does not install by their names alone.
 INSTALLATION = {
@@ -87,8 +88,7 @@ def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[s
     return list(dict.fromkeys(names))
 
 
-def check_any(recorder: Recorder) -> None:
-    """Raise the reason if there are no records."""
-    if not recorder.records:
-        reason = recorder.skipped[0]["reason"]
-        raise ValueError(f"nothing could be run: {reason}")
+def check_any(frame: pd.DataFrame) -> None:
+    """Raise the first reason if no case was measured."""
+    if "reason" in frame and frame.reason.notna().all():
+        raise ValueError(f"nothing could be run: {frame.reason.iloc[0]}")

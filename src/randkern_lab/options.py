@@ -38,6 +38,7 @@ class CommonOptions:
         "A smoke run (minutes at most): small sizes, bundled data where possible.",
     )
     seed: int = option(0, "Of every random draw.", least=0)
+    out: Path | None = option(None, "Directory for results.json and figures.")
 
     def __post_init__(self) -> None:
         """Substitute small sizes in a quick run; sort and check all values."""
@@ -56,8 +57,12 @@ class CommonOptions:
             object.__setattr__(self, item.name, value)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the values as JSON: tuples as lists, and DIR for private paths."""
+        """Return the values as JSON: tuples as lists, and DIR for private paths.
+
+        Where the results are written does not change them.
+        """
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        del values["out"]
         for name, value in values.items():
             if isinstance(value, Path):
                 values[name] = "DIR"

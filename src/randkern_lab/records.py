@@ -29,12 +29,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
 from randkern.cli.console import error_exit, user_messages
 
 from .catalogue import load
+from .runner import frame_of
 from .tables import written
+
+
+class NeverMadeError(ValueError):
+    """Raised if a record that is listed has no results yet."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,13 @@ class Record:
         """The results, or None if there are none yet."""
         path = self.folder / "results.json"
         return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The results as a dataframe, which the script shows."""
+        if self.results is None:
+            raise NeverMadeError(f"{self.name} was never made")
+        return frame_of(self.results)
 
     @property
     def date(self) -> str:

@@ -9,8 +9,9 @@ jinja2::
 
 ``r`` finds a record by its name, a folder of ``benchmarks``. ``r(name).KEY`` is the
 value of a key of its ``results.json``, or, called with a query, its rows as a dataframe
-of pandas: ``published("n > 2").error.max()``. A column alone must have a single value;
-``only`` returns it, to calculate with. Formats are the functions of
+of pandas: ``published("n > 2").error.max()``. What is computed from the records has the
+name of a function of the script. A column alone must have a single value; ``only``
+returns it, to calculate with. Formats are the functions of
 :data:`.tables.FORMS` and ``f``, of Python: ``f(value, ".2f")``; ``".2p"`` are
 percentage points. (The bars of jinja2's filters would separate the cells of tables.) At
 the beginning of a line there are::
@@ -40,7 +41,7 @@ from jinja2 import Environment, StrictUndefined
 
 from randkern.cli.console import user_messages
 
-from .records import Record, read_records
+from .records import NeverMadeError, Record, read_records
 from .runner import notes_of
 from .tables import FORMS, written
 
@@ -56,10 +57,6 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
-class NeverMadeError(ValueError):
-    """Raised if a record that is listed has no results yet."""
-
-
 class Quoted:
     """What a record has to quote."""
 
@@ -69,37 +66,22 @@ class Quoted:
     @cached_property
     def results(self) -> Mapping[str, Any]:
         """The results; raises NeverMadeError if there are none."""
-        results = self.record.results
-        if results is None:
-            raise NeverMadeError(f"{self.record.name} was never made")
-        return results
+        return {"records": self.record.frame, **self.record.frame.attrs}
 
     def __getattr__(self, key: str) -> Any:
         """Return the value of a key of the results, or the function of its rows."""
-        value = self.results[key]
-        if not isinstance(value, list | Mapping):
+        value = self.results.get(key)
+        if value is None:
+            value = getattr(self.record.script, key)(self.record.frame)
+        if isinstance(value, str | int | float):
             return value
-        return lambda query="": self.rows(key, query)
-
-    def rows(self, key: str, query: str = "") -> pd.DataFrame:
-        """Return what is under a key as rows; a mapping of mappings has its ``key``."""
-        entry = self.results[key]
-        if isinstance(entry, Mapping) and all(
-            isinstance(value, Mapping) for value in entry.values()
-        ):
-            entry = [{"key": name, **value} for name, value in entry.items()]
-        rows = pd.json_normalize(entry)
-        if query:
-            rows = rows.query(query, engine="python", local_dict={}, global_dict={})
-        if rows.empty:
-            raise ValueError("there are no such rows")
-        return rows
+        return lambda query="": _rows(value, query)
 
     def table(
         self, words: str, *, rows: str = "", columns: str = "", best: str = ""
     ) -> str:
         """Return some rows and columns of a table that the experiment prints."""
-        tables = list(self.record.script.tables(self.results))
+        tables = list(self.record.script.tables(self.record.frame))
         shown = next((t for t in tables if words in t.attrs["title"]), None)
         if shown is None:
             titles = "; ".join(t.attrs["title"] for t in tables)
@@ -121,7 +103,7 @@ class Quoted:
 
     def notes(self, pattern: str) -> str:
         """Return the notes that match, in the experiment's present words."""
-        notes = notes_of(self.record.script, self.results)
+        notes = notes_of(self.record.script, self.record.frame)
         notes = [note for note in notes if re.search(pattern, note)]
         if not notes:
             raise ValueError("no note matches")
@@ -129,9 +111,23 @@ class Quoted:
 
     def figure(self, file: str, text: str) -> str:
         """Return an image, as the documentation draws it."""
-        if not self.results["records"]:
+        if self.record.frame.empty:
             raise ValueError(f"{self.record.name} has no figures")
         return f"![{text}](generated/records/{self.record.name}/{file})"
+
+
+def _rows(entry: Any, query: str) -> pd.DataFrame:
+    """Return some rows; those of a mapping of mappings have its ``key``."""
+    if isinstance(entry, Mapping) and all(
+        isinstance(value, Mapping) for value in entry.values()
+    ):
+        entry = [{"key": name, **value} for name, value in entry.items()]
+    rows = entry if isinstance(entry, pd.DataFrame) else pd.json_normalize(entry)
+    if query:
+        rows = rows.query(query, engine="python", local_dict={}, global_dict={})
+    if rows.empty:
+        raise ValueError("there are no such rows")
+    return rows
 
 
 def _only(value: Any) -> Any:

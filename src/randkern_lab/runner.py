@@ -1,19 +1,20 @@
-"""The runner of scripts: cases, records, a journal, results.
+"""The runner of scripts: cases, a journal, results.
 
 A script is a module of :mod:`.papers` or :mod:`.benchmarks`:
 
 ``Options``
     A frozen dataclass of :func:`.options.option` fields, the options of its command.
-``run(options, recorder)``
-    Prepares the data, measures cases by `Recorder.measure`, which returns a dataframe,
-    and returns what the results have beside the records: ``dataset``, ``published``,
-    summaries, also as dataframes.
-``tables(results)``, ``figure(results)``, ``notes(results)``
-    What is shown of ``results.json``: dataframes of texts, a figure of matplotlib (or
+``run(options)``
+    Prepares the data, measures cases by :func:`measure_all`, and returns a dataframe
+    with a row per measurement. If it has several parts, a column names them. What is
+    true of the whole run, such as the data set, is in the dataframe's ``attrs``.
+``tables(frame)``, ``figure(frame)``, ``notes(frame)``
+    What is shown of this dataframe: dataframes of texts, a figure of matplotlib (or
     several by their file names), and sentences. Notes may be missing; those on skipped
     cases are added to them, by the keys that ``SKIPPED_BY`` names.
 
-:func:`run` adds the provenance of the numbers.
+``results.json`` has the rows as ``records``, ``attrs``, and where they come from;
+:func:`frame_of` returns the dataframe again, with all the rest as ``attrs``.
 """
 
 import json
@@ -25,22 +26,27 @@ from typing import Any
 
 import pandas as pd
 
+from randkern.cli.console import progress_bar
 from randkern.exceptions import MemoryLimitError
 from randkern.plots.records import save_figure
 from randkern.study.records import installed_versions, write_results
 
+from .options import CommonOptions
 from .process import SkippedCase
 from .provenance import code_version, machine, peak_memory_bytes, provenance
-from .tables import plain, skip_notes
+from .tables import skip_notes
 
 Case = dict[str, Any]
-Progress = Callable[[int, int, str], None]
 
 #: The first note of a quick run.
 SMOKE = (
     "a smoke run (--quick): its few small sizes show that the experiment runs; no "
     "exponent or interval of it means anything"
 )
+_JOURNAL = "journal.jsonl"
+
+
+# -- cases ---------------------------------------------------------------------------
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
@@ -49,90 +55,43 @@ def grid(**axes: Iterable[Any]) -> Iterator[Case]:
         yield dict(zip(axes, values, strict=True))
 
 
-class Recorder:
-    """Measures the cases of a run, and collects their records.
+def measure_all(
+    options: CommonOptions,
+    cases: Iterable[Case],
+    measure: Callable[[Case], Mapping[str, Any] | Iterable[Mapping[str, Any]]],
+) -> pd.DataFrame:
+    """Return a row per measurement: the keys of its case, then what `measure` returns.
 
-    They are kept in a file, `journal`, so that an interrupted run can continue; `key`
-    identifies the command and the commit: the journal of another run is not continued.
-    `progress` is called as ``progress(done, total, doing)``.
+    That is the rest of one or several rows. If it raises SkippedCase or
+    MemoryLimitError, the case has a row with the message as its ``reason``. With
+    ``options.out`` rows are kept in a file there until the run has ended, so that an
+    interrupted one continues.
     """
-
-    def __init__(
-        self,
-        progress: Progress | None = None,
-        journal: Path | None = None,
-        key: str = "",
-    ) -> None:
-        self.records: list[Case] = []
-        self.skipped: list[Case] = []
-        self.earlier_seconds = 0.0  # of the cases that an interrupted run measured
-        self._progress, self._journal = progress or (lambda *_: None), journal
-        self._measured = {} if journal is None else _continued(journal, key)
-
-    def say(self, doing: str) -> None:
-        """Report what is done before the first case."""
-        self._progress(0, 1, doing)
-
-    def measure(
-        self,
-        cases: Iterable[Case],
-        measure: Callable[[Case], Mapping[str, Any] | Iterable[Mapping[str, Any]]],
-    ) -> pd.DataFrame:
-        """Return the records of cases: their keys, then what `measure` returns.
-
-        That is the rest of one or several records. If it raises SkippedCase or
-        MemoryLimitError, the case is in `skipped`, with the message.
-        """
-        cases, first = list(cases), len(self.records)
+    cases, rows = list(cases), list[Case]()
+    measured = _measured(options)
+    with progress_bar() as progress:
         for done, case in enumerate(cases):
-            self._progress(done, len(cases), _described(case))
-            entry = self._measured.get(json.dumps(case))
-            if entry is None:
-                entry = _entry(case, measure)
-                if self._journal is not None:
-                    with self._journal.open("a") as file:
-                        file.write(json.dumps({"case": json.dumps(case), **entry}))
-                        file.write("\n")
-            else:
-                self.earlier_seconds += entry["seconds"]
-            self.records += entry["records"]
-            self.skipped += entry["skipped"]
-        self._progress(max(1, len(cases)), max(1, len(cases)), "done")
-        return pd.DataFrame(self.records[first:])
-
-    def end(self) -> None:
-        """Remove the journal: the results contain everything."""
-        if self._journal is not None:
-            self._journal.unlink(missing_ok=True)
+            progress(done, len(cases), _described(case))
+            key = json.dumps(case)
+            if key not in measured:
+                start = time.perf_counter()
+                own = _rows(case, measure)
+                seconds = time.perf_counter() - start
+                measured[key] = {"case": key, "rows": own, "seconds": seconds}
+                if options.out is not None:
+                    with (options.out / _JOURNAL).open("a") as journal:
+                        journal.write(json.dumps(measured[key]) + "\n")
+            rows += measured[key]["rows"]
+    return pd.DataFrame(rows)
 
 
-def _continued(journal: Path, key: str) -> dict[str, Case]:
-    """Return the entries of a journal, after its last line was mended."""
-    lines = journal.read_text().splitlines() if journal.is_file() else []
-    complete, measured = [key], {}
-    for line in lines[1:] if lines[:1] == [key] else []:
-        try:
-            entry = json.loads(line)
-        except ValueError:  # the run was interrupted while writing
-            break
-        measured[entry.pop("case")] = entry
-        complete.append(line)
-    journal.write_text("".join(f"{line}\n" for line in complete))
-    return measured
-
-
-def _entry(case: Case, measure: Callable[[Case], Any]) -> Case:
-    """Return the records of a case, or why it was skipped."""
-    start = time.perf_counter()
-    entry: Case = {"records": [], "skipped": []}
+def _rows(case: Case, measure: Callable[[Case], Any]) -> list[Case]:
     try:
         result = measure(case)
-        for record in [result] if isinstance(result, Mapping) else result:
-            kind = "skipped" if "reason" in record else "records"
-            entry[kind].append(case | dict(record))
+        several = [result] if isinstance(result, Mapping) else list(result)
     except (SkippedCase, MemoryLimitError) as error:
-        entry["skipped"].append(case | {"reason": str(error)})
-    return entry | {"seconds": time.perf_counter() - start}
+        several = [{"reason": str(error)}]
+    return [case | dict(row) for row in several]
 
 
 def _described(case: Case) -> str:
@@ -140,81 +99,125 @@ def _described(case: Case) -> str:
     return ", ".join(str(value) for value in values if value is not None)
 
 
-def run(
-    script: Any,
-    options: Any,
-    progress: Progress | None = None,
-    journal: Path | None = None,
-) -> dict[str, Any]:
+def _measured(options: CommonOptions) -> dict[str, Any]:
+    """Return what an interrupted run of this command and commit has measured.
+
+    The journal begins with both; that of another run, and a last line that is not
+    complete, are removed.
+    """
+    if options.out is None:
+        return {}
+    path = options.out / _JOURNAL
+    first = json.dumps([command_line(options), code_version()])
+    lines = path.read_text().splitlines() if path.is_file() else []
+    complete, measured = [first], {}
+    for line in lines[1:] if lines[:1] == [first] else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # the run was interrupted while writing
+            break
+        measured[entry["case"]] = entry
+        complete.append(line)
+    path.write_text("".join(f"{line}\n" for line in complete))
+    return measured
+
+
+# -- runs ----------------------------------------------------------------------------
+
+
+def run(script: Any, options: Any) -> dict[str, Any]:
     """Run a script, and return its results.
 
     They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
-    ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds`` (over
-    all runs, if it was continued), ``peak_memory_bytes`` (of this process or one that
-    it started), ``provenance`` (:func:`.provenance.provenance`), and what the script
-    adds.
+    the dataframe's ``attrs`` (mostly ``dataset``), its rows as ``records``, ``skipped``
+    (with a ``reason`` each), ``provenance`` (:func:`.provenance.provenance`),
+    ``seconds`` (over all runs, if it was continued), ``peak_memory_bytes`` (of this
+    process or one that it started), and ``notes``.
     """
-    start, (group, name) = time.perf_counter(), names_of(script)
-    command = command_line(script, options)
-    key = f"{command}, {code_version()}" if journal else ""
-    recorder = Recorder(progress, journal, key)
+    start, (group, name) = time.perf_counter(), names_of(script.Options)
+    earlier = sum(entry["seconds"] for entry in _measured(options).values())
+    frame = script.run(options)
     results: dict[str, Any] = {
         "command": "reproduce" if group == "reproduce" else f"bench {name}",
         **({"experiment": name} if group == "reproduce" else {}),
-        "arguments": options.arguments(),
-        "versions": installed_versions(),
+        "arguments": options.arguments() | frame.attrs.pop("arguments", {}),
+        "versions": installed_versions() | frame.attrs.pop("versions", {}),
         "machine": machine(),
-        "dataset": None,
-        "published": [],
+        **frame.attrs,
+        **_plain(frame),
     }
-    own = {key: plain(part) for key, part in script.run(options, recorder).items()}
-    for part in ("arguments", "versions"):  # to which a script adds
-        results[part] |= own.pop(part, {})
-    results |= {"records": recorder.records, "skipped": recorder.skipped} | own
-    results["provenance"] = provenance(command, results["records"])
-    results["seconds"] = time.perf_counter() - start + recorder.earlier_seconds
+    results["provenance"] = provenance(command_line(options), results["records"])
+    results["seconds"] = time.perf_counter() - start + earlier
     results["peak_memory_bytes"] = peak_memory_bytes()
     results["notes"] = [
         *([SMOKE] if options.quick else []),
-        *notes_of(script, results),
+        *notes_of(script, frame_of(results)),
         f"all in {results['seconds']:.0f} s",
     ]
-    recorder.end()
+    if options.out is not None:
+        (options.out / _JOURNAL).unlink(missing_ok=True)
     return results
 
 
-def notes_of(script: Any, results: Mapping[str, Any]) -> list[str]:
+def _plain(frame: pd.DataFrame) -> dict[str, list[Case]]:
+    """Return the rows as JSON, and those with a reason, which were skipped."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    records = [row for row in rows if row.get("reason") is None]
+    for row in records:
+        row.pop("reason", None)
+        # A column of whole numbers beside missing ones has become one of floats.
+        row |= {k: int(v) for k, v in row.items() if _is_whole(v)}
+    skipped = [row for row in rows if row.get("reason") is not None]
+    skipped = [{k: v for k, v in row.items() if v is not None} for row in skipped]
+    return {"records": records, "skipped": skipped}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+
+
+def frame_of(results: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the records as a dataframe, with the rest of the results as ``attrs``."""
+    frame = pd.DataFrame(results["records"])
+    frame.attrs = {key: value for key, value in results.items() if key != "records"}
+    return frame
+
+
+def notes_of(script: Any, frame: pd.DataFrame) -> list[str]:
     """Return the sentences below the tables of a script."""
-    own = script.notes(results) if hasattr(script, "notes") else ()
+    own = script.notes(frame) if hasattr(script, "notes") else ()
     keys = getattr(script, "SKIPPED_BY", ())
-    return [*own, *(skip_notes(results, *keys) if keys else ())]
+    return [*own, *(skip_notes(frame.attrs["skipped"], *keys) if keys else ())]
 
 
-def figures_of(script: Any, results: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(script: Any, frame: pd.DataFrame) -> dict[str, Any]:
     """Return the figures of a script by file name; none of no records."""
-    drawn = script.figure(results) if results["records"] else {}
-    return drawn if isinstance(drawn, dict) else {f"{names_of(script)[1]}.png": drawn}
+    drawn = script.figure(frame) if len(frame) else {}
+    name = f"{names_of(script.Options)[1]}.png"
+    return drawn if isinstance(drawn, dict) else {name: drawn}
 
 
 def write(script: Any, results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write ``results.json`` and the figures, and return their paths."""
-    figures = {folder / file: it for file, it in figures_of(script, results).items()}
+    drawn = figures_of(script, frame_of(results))
+    figures = {folder / file: figure for file, figure in drawn.items()}
     written = write_results(results, folder / "results.json", outdated=figures)
     return [written, *(save_figure(item, path) for path, item in figures.items())]
 
 
-def names_of(script: Any) -> tuple[str, str]:
-    """Return the command that runs a script, ``reproduce`` or ``bench``, and its name.
+def names_of(options: type) -> tuple[str, str]:
+    """Return the command of a script, ``reproduce`` or ``bench``, and its name.
 
-    The name is that of its module, with hyphens.
+    It is found by the class of its options; the name is that of the module, with
+    hyphens.
     """
-    *_, folder, name = script.__name__.split(".")
+    *_, folder, name = options.__module__.split(".")
     return "reproduce" if folder == "papers" else "bench", name.replace("_", "-")
 
 
-def command_line(script: Any, options: Any) -> str:
+def command_line(options: CommonOptions) -> str:
     """Return the command that runs a script, with directories replaced by DIR."""
-    words = ["randkern", *names_of(script)]
+    words = ["randkern", *names_of(type(options))]
     defaults = type(options)(quick=options.quick).arguments()
     for key, value in options.arguments().items():
         flag = "--" + key.replace("_", "-")

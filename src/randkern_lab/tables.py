@@ -21,26 +21,8 @@ HEADINGS = {"n_components": "D", "n_train": "n"}
 # -- tables --------------------------------------------------------------------------
 
 
-def frame(
-    results: Mapping[str, Any], query: str = "", key: str = "records"
-) -> pd.DataFrame:
-    """Return the records of results, or what is under another key, as a dataframe."""
-    table = pd.DataFrame(results[key])
-    if not query or table.empty:
-        return table
-    return table.query(query, engine="python", local_dict={}, global_dict={})
-
-
-def plain(value: Any) -> Any:
-    """Return a dataframe as JSON: rows as dicts, None for what is missing."""
-    if not hasattr(value, "to_dict"):
-        return value
-    return value.astype(object).where(value.notna(), None).to_dict("records")
-
-
 def pivot(
-    results: Mapping[str, Any],
-    records: Any,
+    records: pd.DataFrame,
     title: str,
     row: str | Sequence[str],
     column: str,
@@ -55,16 +37,16 @@ def pivot(
 
     Cells show means over the records of their row and column, or what a function says
     of the dataframe of these records. Numbers of rows are sorted, with the exact kernel
-    (None) last. `title` is a template of the results and of the first record, `column`
-    a key, or a template; `headings` are the values of the columns, or map them to
-    texts; `corner` is the heading of the first column, `label` the text of the values
-    of its rows. With a key `per` there is a table for each of its values.
+    (None) last. `title` is a template of the dataframe's ``attrs`` and of the first
+    record, `column` a key, or a template; `headings` are the values of the columns, or
+    map them to texts; `corner` is the heading of the first column, `label` the text of
+    the values of its rows. With a key `per` there is a table for each of its values.
     """
     keys = [row] if isinstance(row, str) else list(row)
     label = label or (lambda *values: ", ".join(map(count, values)))
     corner = corner or ", ".join(HEADINGS.get(key, key) for key in keys)
     for own in _parts(records, per):
-        known = text(title, {**results, **own.iloc[0]})
+        known = text(title, {**records.attrs, **own.iloc[0]})
         if "{" in column:
             own = own.assign(**{column: own.apply(lambda r: text(column, r), axis=1)})
         names = headings or list(own[column].unique())
@@ -85,8 +67,7 @@ def pivot(
 
 
 def listing(
-    results: Mapping[str, Any],
-    records: Any,
+    records: pd.DataFrame,
     title: str,
     headings: str,
     row: str,
@@ -97,8 +78,8 @@ def listing(
     """Yield a dataframe with a row per record, omitting empty columns.
 
     `headings` are separated as in "kernel | D", and `row` has the templates of what is
-    below them, separated likewise; `title` and `caption` are templates of the results
-    and of the first record.
+    below them, separated likewise; `title` and `caption` are templates of the
+    dataframe's ``attrs`` and of the first record.
     """
     pairs = list(zip(headings.split(" | "), row.split(" | "), strict=True))
     for own in _parts(records, per):
@@ -106,7 +87,7 @@ def listing(
         texts = {name: [text(cell, r) for r in entries] for name, cell in pairs}
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
-        known = {**results, **own.iloc[0]}
+        known = {**records.attrs, **own.iloc[0]}
         yield _table(text(title, known), texts, rows, text(caption, known))
 
 
@@ -117,12 +98,11 @@ def _table(title: str, columns: Iterable[str], rows: Any, caption: str = "") -> 
     return table
 
 
-def _parts(records: Any, per: str) -> list[pd.DataFrame]:
+def _parts(records: pd.DataFrame, per: str) -> list[pd.DataFrame]:
     """Return records for each value of a key, or all; none for none."""
-    own = pd.DataFrame(records)
-    if per and len(own):
-        return [part for _, part in own.groupby(per, sort=False)]
-    return [own] if len(own) else []
+    if per and len(records):
+        return [part for _, part in records.groupby(per, sort=False)]
+    return [records] if len(records) else []
 
 
 def _cell(records: pd.DataFrame, shown: Cell) -> str:
@@ -235,10 +215,10 @@ def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
     return [result] if edges else []
 
 
-def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
+def skip_notes(skipped: Iterable[Mapping[str, Any]], *keys: str) -> list[str]:
     """Return a sentence per reason for skipped cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for note in results.get("skipped", ()):
+    for note in skipped:
         named = (note.get(key) for key in keys if key != "n_components")
         who = ", ".join(str(value) for value in named if value)
         size = note.get("n_components") if "n_components" in keys else ""

@@ -9,7 +9,7 @@ import typer
 from randkern._extras import import_extra
 
 from .console import output
-from .tables import naming, read
+from .tables import opened, read
 
 # New categories, and unknown columns, that a warning names.
 _MAX_SHOWN = 3
@@ -70,17 +70,17 @@ def command(
     fitted = randkern.load(model)
     _check_fitted(fitted, interval, probabilities)
     schema = schema_of(fitted)
-    with naming(data, TableFormat() if schema is None else schema.form):
+    with opened(data, TableFormat() if schema is None else schema.form) as path:
         ids = [] if id_column is None else [id_column]
         # Models fitted in Python may know texts with spaces around them.
-        rows, frame = read(data, schema, ids, hasattr(fitted, "table_schema_"))
+        rows, frame = read(path, schema, ids, hasattr(fitted, "table_schema_"))
         if missing := {*ids} - {*rows.columns}:
             raise ValueError(
-                f"--id: {data} has no column {missing.pop()!r}; it has "
+                f"--id: {path} has no column {missing.pop()!r}; it has "
                 f"{', '.join(map(repr, rows.columns[:20]))}"
             )
         named = frame.columns.difference(ids, sort=False)
-        frame = _columns(fitted, frame, data)
+        frame = _columns(fitted, frame, path)
         if not keep:
             _warn_of_others(named, frame.columns, schema)
         frame = as_fitted(fitted, frame)
@@ -208,9 +208,10 @@ def _warn_of_new_values(schema: Any, levels: Any, frame: Any) -> None:
                 f"category that the model has not seen ({shown})",
                 UserWarning,
             )
-    for name, share in ({} if schema is None else schema.missing_shares).items():
-        n_missing = int(frame[name].isna().sum()) if name in frame.columns else 0
-        if n_missing and not share:
+    n_missing_of = frame.isna().sum()
+    for name in () if schema is None else schema.kinds:
+        n_missing = int(n_missing_of.get(name, 0))
+        if n_missing and not schema.missing_shares.get(name):
             warn(
                 f"column {name!r}: {n_missing:,} of {n:,} rows {_have(n_missing)} no "
                 "value, and none was missing when the model was fitted",

@@ -3,8 +3,9 @@
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def load(
     form = form or TableFormat()
     if data == "-" and str(test) == "-":
         raise ValueError("standard input can be read only once; pass a file for --test")
-    with naming(data, form), _file_of(data) as path:
+    with opened(data, form) as path:
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
         )
@@ -43,9 +44,8 @@ def load(
         return table
     if target is None:
         raise ValueError("--test needs a table; pass --data FILE and --target")
-    with naming(str(test), form):
-        rows = read(str(test), table.schema, [target])[1]
-        return test_rows(table, rows, target, test.name)
+    with opened(str(test), form) as path:
+        return test_rows(table, read(path, table.schema, [target])[1], target, path)
 
 
 def described(table: Any, task: str | None) -> str:
@@ -69,62 +69,56 @@ def described(table: Any, task: str | None) -> str:
 
 
 def read(
-    data: str, schema: Any = None, texts: Iterable[str] = (), strip: bool = True
+    path: str, schema: Any = None, texts: Iterable[str] = (), strip: bool = True
 ) -> tuple[Any, Any]:
-    """Return the dataframe in a file, or in standard input if it is ``-``.
+    """Return the dataframe in a file.
 
     First as it is, `texts` being columns of texts; then, with a schema, with the types
     of the fit. With `strip`, spaces around names and texts are removed.
     """
     from ..datasets import read_table
 
-    with _file_of(data) as path:
-        if schema is None:
-            frame = read_table(path, texts=[*texts], strip=strip)
-            return frame, frame
-        # What the fit dropped may be missing; numbers may have leading zeros.
-        numeric = tuple(name for name in schema.kinds if name not in schema.texts)
-        form = replace(schema.form, drop=(), numeric=numeric, categorical=(), text=())
-        frame = read_table(path, form, texts=[*schema.texts, *texts], strip=strip)
-        return frame, schema.apply(frame)
+    if schema is None:
+        frame = read_table(path, texts=[*texts], strip=strip)
+        return frame, frame
+    # What the fit dropped may be missing; numbers may have leading zeros.
+    numeric = tuple(name for name in schema.kinds if name not in schema.texts)
+    form = replace(schema.form, drop=(), numeric=numeric, categorical=(), text=())
+    frame = read_table(path, form, texts=[*schema.texts, *texts], strip=strip)
+    return frame, schema.apply(frame)
 
 
 @contextmanager
-def naming(data: str, form: Any) -> Iterator[None]:
-    """Name the file, and the line of a cell, in errors about a table."""
-    from .._cells import with_places
-    from ..datasets.tables import place_of_row
+def opened(data: str, form: Any) -> Iterator[str]:
+    """Yield the path of a table; name the file, and the line of a cell, in errors.
 
-    try:
-        yield
-    except ValueError as error:
-        text = with_places(str(error), lambda row: place_of_row(data, row, form))
-        if text.startswith(("column ", "the target ")):
-            text = f"{'standard input' if data == '-' else data}: {text}"
-        raise ValueError(text) from error
-
-
-@contextmanager
-def _file_of(data: str) -> Iterator[str | Path]:
-    """Yield the argument, or a temporary file with the contents of standard input.
-
-    A table is read twice, and its format follows from the file's extension, here
-    guessed from the first bytes.
+    Standard input, ``-``, is copied to a temporary file, as a table is read twice; its
+    extension, from which the format follows, is guessed from the first bytes.
     """
-    from ..datasets.tables import guess_suffix
+    from .._cells import with_places
+    from ..datasets.tables import guess_suffix, place_of_row
 
-    if data != "-":
-        yield data
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "standard-input"
-        with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        copied = path.rename(path.with_suffix(guess_suffix(path)))
+    with ExitStack() as stack:
+        path = data
+        if data == "-":
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            copied = folder / "standard-input"
+            with copied.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            path = str(copied.rename(copied.with_suffix(guess_suffix(copied))))
+
+        def named(message: Any) -> str:
+            text = str(message)
+            return text if path == data else text.replace(path, "standard input")
+
         try:
-            yield copied
+            with warnings.catch_warnings(record=path != data) as caught:
+                yield path
         except ValueError as error:
-            text = str(error)
-            if str(copied) not in text:
-                raise
-            raise ValueError(text.replace(str(copied), "standard input")) from error
+            text = with_places(str(error), lambda row: place_of_row(path, row, form))
+            if text.startswith(("column ", "the target ")):
+                text = f"{path}: {text}"
+            raise ValueError(named(text)) from error
+        finally:
+            for each in caught or ():
+                warnings.warn(named(each.message), each.category, stacklevel=1)

@@ -22,6 +22,7 @@ from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_o
 from randkern._warnings import warn
 from randkern.data.table_format import TableFormat
 from randkern.data.written import (
+    count_bare,
     days_of_texts,
     example_of_ambiguous_dates,
     numbers_of_texts,
@@ -65,8 +66,8 @@ _FORMATS = (
 )
 # What is before or after the digits of an amount.
 _UNIT = re.compile(r"^[$€£¥] ?|^[A-Z]{3} (?=\d)| ?[%$€£¥]$|(?<=\d) ?[^\W\d_]+$")
-# Texts that are codes, not numbers that could not be read: V57, but not <0.5.
-_CODE = re.compile(r"[^\W\d_]+[-. ]?\d")
+# Texts that are codes, not numbers that could not be read: V57, but not "about 5".
+_CODE = re.compile(r"[^\W\d_]+-?\d")
 # Codes are written in these alone.
 _DIGITS = re.compile(r"\d+", re.ASCII)
 # Dates without signs, as numbers: 20261122.
@@ -89,7 +90,8 @@ _MAX_SHOWN = 3
 class Reading:
     """A column as it was read: its values, their kind, and the unit of numbers.
 
-    `odd` are the texts that are read as missing, and `n_odd` the rows that hold them.
+    `odd` are the texts that are read as missing, and `n_odd` the rows that hold them;
+    `n_bare` rows hold numbers without the unit of the others.
     """
 
     values: pd.Series
@@ -97,9 +99,18 @@ class Reading:
     unit: str = ""
     odd: tuple[str, ...] = ()
     n_odd: int = 0
+    n_bare: int = 0
 
     def warn(self, name: str, *, asked: bool) -> None:
-        """Warn of the texts that are read as missing."""
+        """Warn of texts that are read as missing, and of numbers without a unit."""
+        if self.n_bare:
+            n = int(self.values.notna().sum())
+            warn(
+                f"column {name!r} has the unit {self.unit!r} in {n - self.n_bare:,} of "
+                f"{n:,} rows, and none in the others, which are read as if they had "
+                "it; convert them if they are in another unit",
+                UserWarning,
+            )
         if self.odd:
             advice = f"; --categorical {shlex.quote(name)} reads it as categories"
             what = "numeric" if self.kind == "number" else "of dates"
@@ -130,7 +141,8 @@ def with_known_types(X: Any) -> Any:
         }
         return X.cast(casts) if casts else X
     typed = X.copy(deep=False)
-    for name in X.columns[[_may_be_typed(str(dtype)) for dtype in X.dtypes]]:
+    others = {dtype for dtype in X.dtypes.unique() if _may_be_typed(str(dtype))}
+    for name in X.columns[[dtype in others for dtype in X.dtypes]]:
         if X[name].dtype != (column := _typed(X[name])).dtype:
             typed[name] = column
     return typed
@@ -359,11 +371,11 @@ def read_texts(
     many = numbers.nunique() > _FEW_CATEGORIES
     are_codes = sum(_CODE.match(text.strip()) is not None for text in distinct)
     may_be_missing = are_placeholders or (many and 2 * are_codes < len(distinct))
-    if asked or (2 * n_numbers > n_present and (may_be_missing and not all_of_them)):
-        odd = texts.isin(distinct)
-        return Reading(numbers, "number", unit, tuple(distinct), int(odd.sum()))
-    if n_numbers == n_present > 0:
-        return Reading(numbers, "number", unit)
+    is_most = 2 * n_numbers > n_present and may_be_missing and not all_of_them
+    if asked or is_most or n_numbers == n_present > 0:
+        n_odd = int(texts.isin(distinct).sum())
+        n_bare = count_bare(texts, form.decimal, form.thousands) if unit else 0
+        return Reading(numbers, "number", unit, tuple(distinct), n_odd, n_bare)
     days = days_of_texts(texts, form.dayfirst, form.date_format)
     is_odd = np.isnan(days) & texts.notna().to_numpy()
     distinct = texts[is_odd].drop_duplicates()

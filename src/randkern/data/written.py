@@ -81,6 +81,16 @@ def numbers_of_texts(
     return pandas.to_numeric(texts.map(known), errors="coerce").astype(float), unit
 
 
+def count_bare(texts: pd.Series, decimal: str, thousands: str | None) -> int:
+    """Return how many texts are numbers without a unit."""
+
+    def is_bare(text: str) -> bool:
+        amount = _amount(text, decimal, thousands)
+        return amount is not None and not amount[1]
+
+    return int(texts.dropna().map(is_bare).sum())
+
+
 def _amount(text: str, decimal: str, thousands: str | None) -> tuple[float, str] | None:
     """Return a number and its unit or currency, None for other texts."""
     text = text.strip().translate(_PLAIN)

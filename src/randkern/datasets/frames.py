@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from randkern._cells import cell, check_not_infinite, rows_of_text
-from randkern._extras import import_extra
 from randkern._tables import is_numeric, is_time, no_numbers, objects_of
 from randkern._warnings import warn
 from randkern.data.columns import (
@@ -87,8 +86,9 @@ def dataset_from_frame(
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     _warn_of_totals(frame, X, source)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
-    for name_of_column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
-        check_not_infinite(name_of_column, X[name_of_column].to_numpy())
+    numbers = X.select_dtypes("floating")
+    for infinite in numbers.columns[np.isinf(numbers.to_numpy()).any(axis=0)]:
+        check_not_infinite(infinite, X[infinite].to_numpy())
     X = _rows_with_target(X, known)
     if unit:
         schema.units[str(target)] = unit
@@ -384,8 +384,7 @@ def _target_of_texts(
         return labels
     if reading.kind == "boolean":
         return reading
-    if reading.odd:
-        reading.warn(name, asked=True)
+    reading.warn(name, asked=True)
     values = reading.values
     integers = pandas.to_numeric(texts, errors="coerce")
     if integers.dtype.kind in "iu":
@@ -542,24 +541,26 @@ def _typed_features(
     frame: "pd.DataFrame", source: str, form: TableFormat
 ) -> "tuple[pd.DataFrame, TableSchema]":
     """Return numbers, booleans, categories and free texts, and how they are read."""
-    pandas = import_extra("pandas", "Reading a table", "data")
     schema = TableSchema({}, form)
-    columns: dict[str, Any] = {}
+    typed = frame.rename(columns=str)
     refused = []
-    for name in frame.columns:
-        text, column = str(name), frame[name]
-        reading = read_column(text, column, form)
+    for name, column in typed.items():
+        reading = read_column(name, column, form)
         if reading is None:
             # The rows that hold lists or similar, or the first row if none do.
             odd = [not isinstance(value, Hashable) for value in column.tolist()]
             rows = np.flatnonzero(odd) if any(odd) else np.array([0])
             refused.append(f"{name!r} ({column.dtype}): {cell(column, rows)}")
             continue
-        columns[text] = reading.values
-        schema.add(text, reading)
+        if reading.values is not column:
+            typed[name] = reading.values
+        schema.add(name, reading)
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
             f"{'; '.join(refused)}; convert or drop them"
         )
-    return pandas.DataFrame(columns), schema
+    typed = typed.copy()  # in one block for each dtype
+    shares = typed.isna().mean()
+    schema.missing_shares.update(shares[shares > 0].to_dict())
+    return typed, schema

@@ -37,7 +37,7 @@ class TableSchema:
     missing : dict of str to tuple of str
         Texts of columns of numbers that were read as missing values.
     missing_shares : dict of str to float
-        The share of rows of each column whose value is missing.
+        The share of rows whose value is missing, of columns that lack any.
     units : dict of str to str
         Units of columns of numbers, such as kg or $.
     """
@@ -51,7 +51,6 @@ class TableSchema:
     def add(self, name: str, reading: Reading) -> None:
         """Add a column that has been read."""
         self.kinds[name] = reading.kind
-        self.missing_shares[name] = float(reading.values.isna().mean())
         if reading.odd:
             self.missing[name] = reading.odd
         if reading.unit:

@@ -69,10 +69,7 @@ def summarise(
     from pandas.util import hash_pandas_object
 
     schema = schema or TableSchema({})
-    columns = [
-        _column(str(name), X[name], schema, is_described=at < MAX_COLUMNS)
-        for at, name in enumerate(X.columns)
-    ]
+    columns = _columns(X, schema)
     # Hashes of 64 bits: two different rows of 10⁶ have equal ones once in 4·10⁷ tables.
     hashes = hash_pandas_object(X, index=False)
     # Whatever tells copies of a row apart from other rows determines their target.
@@ -92,33 +89,37 @@ def summarise(
     return Summary(len(X), columns, [*leaks, *others], leaks)
 
 
-def _column(
-    name: str, values: pd.Series, schema: TableSchema, *, is_described: bool
-) -> Column:
-    kind = "category"
-    n_missing = int(values.isna().sum())
-    n_distinct = int(values.nunique())
-    if is_numeric(values):
-        kind = "boolean" if values.dtype == bool else "number"
-        kind = str(schema.kinds.get(name, kind))
-    if schema.kinds.get(name) == "text":
-        kind = "text"
-    if not is_described:
-        return Column(name, kind, n_missing, n_distinct)
+def _columns(X: pd.DataFrame, schema: TableSchema) -> list[Column]:
+    """Return the columns of a table; the values of the first ones are described."""
+    missing = X.isna().sum().tolist()
+    distinct = X.nunique().tolist()
+    columns = []
+    for at, (label, values) in enumerate(X.items()):
+        name = str(label)
+        kind = str(schema.kinds.get(name, "number"))
+        if kind != "text" and not is_numeric(values):
+            kind = "category"
+        elif name not in schema.kinds and values.dtype == bool:
+            kind = "boolean"
+        known = ()
+        if at < MAX_COLUMNS:
+            known = (_described(values, kind), schema.placeholders(name))
+        columns.append(Column(name, kind, missing[at], distinct[at], *known))
+    return columns
+
+
+def _described(values: pd.Series, kind: str) -> str:
+    """Return the minimum, mean and maximum, or the most frequent categories."""
     if kind == "text":
         words = values.dropna().astype(str).str.split().str.len()
-        shown = f"{words.mean():.0f} words on average"
-        return Column(name, kind, n_missing, n_distinct, shown)
-    if kind == "date" and n_distinct:
-        days = np.floor([values.min(), values.mean(), values.max()])
-        shown = " / ".join(map(str, days.astype("M8[D]")))
-    elif kind == "number" and n_distinct:
+        return f"{words.mean():.0f} words on average"
+    if kind in ("date", "number") and values.notna().any():
         numbers = values.min(), values.mean(), values.max()
-        shown = " / ".join(_rounded(value, numbers) for value in numbers)
-    else:
-        counts = values.value_counts(normalize=True).head(3)
-        shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
-    return Column(name, kind, n_missing, n_distinct, shown, schema.placeholders(name))
+        if kind == "date":
+            return " / ".join(map(str, np.floor(numbers).astype("M8[D]")))
+        return " / ".join(_rounded(value, numbers) for value in numbers)
+    counts = values.value_counts(normalize=True).head(3)
+    return ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
 
 
 def _rounded(value: float, numbers: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ errors are measured.
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -27,9 +27,9 @@ import randkern
 from ..figures import add_legend, curves, panels
 from ..options import option
 from ..process import Stopwatch
-from ..runner import Case, Recorder, SkippedCase
+from ..runner import Case, SkippedCase, measure_all
 from ..scoring import misclassified
-from ..tables import frame, listing, percent
+from ..tables import listing, percent
 from .feature_maps import DRAWN, PEERS, STYLES, FeatureMap
 from .rows import RowOptions, Rows, load_rows, resolved_lengthscale
 
@@ -63,14 +63,14 @@ class Options(RowOptions):
 _RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
 
 
-def _described(results: Mapping[str, Any]) -> pd.DataFrame:
+def _described(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the summary by number of features, with names, and errors as texts."""
-    own = frame(results, key="summary").sort_values("n_components", kind="stable")
+    own = summary(frame).sort_values("n_components", kind="stable")
     gaussian, centred = (
         own.family == "gaussian",
         np.where(own.centered, ", centred", ""),
     )
-    lengthscale = f"ℓ = {results['exact']['lengthscale']:.4g}"
+    lengthscale = f"ℓ = {frame.attrs['exact']['lengthscale']:.4g}"
     ratios = {"to_dense": ("ratio_to_dense", "ratio_se")}
     ratios["to_plain"] = ("ratio_to_plain", "ratio_to_plain_se")
     own = own.astype({name: float for pair in ratios.values() for name in pair})
@@ -97,7 +97,7 @@ def _with_error(value: float, error: float) -> str:
 SKIPPED_BY = ("family", "method", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Measure errors of the Gram matrix and of ridge against D."""
     if not options.alpha:
         raise ValueError("alpha must be positive numbers, got none")
@@ -118,16 +118,9 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         {"family": f, "method": m, "centered": c, "n_components": size}
         for (f, m, c), size in product(methods, sizes)
     )
-    records = recorder.measure(cases, work.measure)
-    return {
-        "dataset": described,
-        "arguments": {
-            "alphas": list(options.alpha),
-            "n_seeds": options.seeds,
-        },
-        "exact": exact,
-        "summary": summarise(records),
-    }
+    records = measure_all(options, cases, work.measure)
+    records.attrs = {"dataset": described, "exact": exact}
+    return records
 
 
 @dataclass(frozen=True)
@@ -233,10 +226,9 @@ class Work:
         return misclassified(self.rows.y_test, predicted)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        _described(results),
+        _described(frame),
         "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
         "D | method | Gram error | ratio to dense | centred / plain | test error | "
         "alpha | features | with solve",
@@ -250,19 +242,19 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors of the Gram matrix and of ridge, and ratios to dense rows."""
-    described = _described(results)
+    described = _described(frame)
     kernels = list(described.kernel.unique())
-    data, exact = results["dataset"], results["exact"]
+    data, exact = frame.attrs["dataset"], frame.attrs["exact"]
     figure, axes = panels(
         2 + len(kernels),
         3,
         title=f"{data['name']}: {data['n_train']:,} rows of "
         f"{data['n_features']:,}, ℓ = {exact['lengthscale']:.4g}, "
-        f"{results['arguments']['n_seeds']} seeds",
+        f"{described.n_seeds.max()} seeds",
     )
-    gaussian = frame(results, "family == 'gaussian'", "summary")
+    gaussian = summary(frame).query("family == 'gaussian'")
     curves(
         axes[0],
         gaussian,
@@ -346,7 +338,7 @@ def linear_ridge(Z: NDArray[Any], alpha: float) -> randkern.KernelRidgeRegressor
     )
 
 
-def summarise(records: pd.DataFrame) -> pd.DataFrame:
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one entry per family, method and number of features.
 
     It has means over seeds of errors, and their standard deviations (``_std``); medians
@@ -356,10 +348,10 @@ def summarise(records: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["family", "method", "centered", "n_components"]
     numbers = ["alpha", "test_error", "solve_seconds"]
-    timed = records.astype(dict.fromkeys(numbers, float))
+    timed = frame.astype(dict.fromkeys(numbers, float))
     timed["features_seconds"] = timed.fit_seconds + timed.transform_seconds
     timed["total_seconds"] = timed.features_seconds + timed.solve_seconds.fillna(0)
-    summary = timed.groupby(keys, sort=False).agg(
+    means = timed.groupby(keys, sort=False).agg(
         n_seeds=("seed", "size"),
         alpha=("alpha", "first"),
         gram_error=("gram_error", "mean"),
@@ -384,8 +376,9 @@ def summarise(records: pd.DataFrame) -> pd.DataFrame:
         )
         pairs = pairs[pairs.centered.isin(centred)].dropna(subset="b")
         ratios = pairs.groupby(keys)[["a", "b"]].apply(_paired_ratio)
-        summary[[name, error]] = ratios.reindex(summary.index)
-    return summary.reset_index()
+        means[[name, error]] = ratios.reindex(means.index)
+    means.attrs = frame.attrs
+    return means.reset_index()
 
 
 def _paired_ratio(pairs: pd.DataFrame) -> pd.Series:

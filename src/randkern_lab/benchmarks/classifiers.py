@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
@@ -37,9 +38,9 @@ from ..contenders import Contender, check_any, known_names
 from ..figures import add_legend, curves, panels
 from ..options import option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
-from ..runner import Case, Recorder
+from ..runner import Case, measure_all
 from ..scoring import ended, misclassified
-from ..tables import frame, listing, percent, text
+from ..tables import listing, percent, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, kernel_of
 from .rows import (
     RowOptions,
@@ -298,7 +299,7 @@ class Options(RowOptions):
 SKIPPED_BY = ("method", "n_train", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Fit classifiers, each in a process of its own."""
     chosen = options.methods or DEFAULTS[options.kernel]
     peers = {name for kernel in PEERS for name in PEERS[kernel]}
@@ -337,10 +338,11 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             request |= {"lengthscale": lengthscale, "memory_limit": limit}
             return {"label": contender.label, **in_fresh_process(fit, request)}
 
-        recorder.measure(cases(), measure)
-    check_any(recorder)
+        records = measure_all(options, cases(), measure)
+    check_any(records)
     asked = {"lengthscale": lengthscale, "methods": names, "memory_limit": limit}
-    return {"dataset": described, "arguments": asked}
+    records.attrs = {"dataset": described, "arguments": asked}
+    return records
 
 
 def fit(request: dict[str, Any]) -> dict[str, Any]:
@@ -383,7 +385,7 @@ _FEW = {"structured": "right", "landmarks": "right", "RBFSampler": "center"}
 _FEW |= {"trees": "right"}
 
 
-def summary(results: Mapping[str, Any]) -> Any:
+def summary(frame: pd.DataFrame) -> Any:
     """Return medians and largest values over seeds, by method and size.
 
     ``faster`` is the ratio of the training times of the peer of the same kernel and
@@ -394,9 +396,9 @@ def summary(results: Mapping[str, Any]) -> Any:
     numbers = [*seconds, "predict_seconds", "iterations"]
     worst = ["peak_memory_bytes", "residual", "n_support", "duality_gap"]
     columns = [*kinds, "family", "test_error", "outcome", *numbers, *worst]
-    records = frame(results).reindex(columns=columns)
+    records = frame.reindex(columns=columns)
     records[[*numbers, *worst]] = records[[*numbers, *worst]].astype(float)
-    records["n_train"] = records.n_train.fillna(results["dataset"]["n_train"])
+    records["n_train"] = records.n_train.fillna(frame.attrs["dataset"]["n_train"])
     found = records.groupby(kinds, sort=False, dropna=False).agg(
         **{name: (name, "median") for name in numbers},
         **{name: (name, "max") for name in worst},
@@ -404,18 +406,18 @@ def summary(results: Mapping[str, Any]) -> Any:
         deviation=("test_error", "std"),
         outcome=("outcome", lambda ends: ", ".join(sorted(set(ends.dropna())))),
     )
+    found.attrs = frame.attrs
     found = found.reset_index()
-    first = next(iter(PEERS[results["arguments"].get("kernel", "gaussian")]))
+    first = next(iter(PEERS[frame.attrs["arguments"].get("kernel", "gaussian")]))
     peer = found[found.method == first].set_index("n_components").train_seconds
     found["faster"] = found.n_components.map(peer) / found.train_seconds
     found["error"] = list(map(percent, found.test_error, found.deviation))
     return found.assign(peak_gb=found.peak_memory_bytes / 1e9)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
-    shown = summary(results)
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    shown = summary(frame)
     yield from listing(
-        results,
         shown,
         _TITLE,
         "method | rows | D | iter. | test error | train | CPU s | × faster | predict | "
@@ -428,7 +430,6 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "whole process, with imports and data",
     )
     yield from listing(
-        results,
         shown[
             shown.outcome.ne("") | shown.duality_gap.notna() | shown.n_support.notna()
         ],
@@ -440,9 +441,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> dict[str, Any]:
+def figure(frame: pd.DataFrame) -> dict[str, Any]:
     """Return error against time and memory, and few curves against time."""
-    title, shown = text(_TITLE, results), summary(results)
+    title, shown = text(_TITLE, frame.attrs), summary(frame)
     look: Mapping[str, Any] = {"xlabel": "seconds of training", "ticks": None}
     memory: Mapping[str, Any] = {
         "xlabel": "peak memory of the process (GB)",

@@ -12,7 +12,7 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
@@ -29,8 +29,8 @@ from ..contenders import check_any
 from ..figures import BLUE, RED, add_legend, logarithmic, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch, in_fresh_process
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing, text
+from ..runner import Case, grid, measure_all
+from ..tables import listing, text
 from .feature_maps import DRAWN, FAMILIES, PEERS, FeatureMap
 from .timing import interleave, roofline
 
@@ -96,15 +96,15 @@ SKIPPED_BY = ("family", "method")
 _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Time the feature maps of each kernel in turn, beside the machine's bounds."""
     limit = _limit(options.memory_limit)
-    recorder.say("bounds of the machine")
     bounds = roofline(options.n, options.d, options.n_components)
-    work = Work(options, limit, bounds, recorder.say)
-    recorder.measure(grid(family=options.families), work.measure)
-    check_any(recorder)
-    return {"arguments": {"memory_limit": limit}, "roofline": bounds}
+    work = Work(options, limit, bounds)
+    records = measure_all(options, grid(family=options.families), work.measure)
+    check_any(records)
+    records.attrs = {"arguments": {"memory_limit": limit}, "roofline": bounds}
+    return records
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,6 @@ class Work:
     options: Options
     limit: int
     bounds: Mapping[str, float]
-    say: Callable[[str], None]
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
         """Fit every contender that can run, then time their transforms in turn."""
@@ -127,7 +126,6 @@ class Work:
             X, label = rows[contender.dtype], contender.label
             try:
                 self.check(contender)
-                self.say(f"{case['family']}, {label}: fitting")
                 feature_map, watch = contender.build(size, options.seed), Stopwatch()
                 # A projection may draw its matrix on first use, which is fitting, too.
                 Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
@@ -200,15 +198,13 @@ class Work:
         options = self.options
         if not options.memory:
             return None
-        self.say(f"{contender.family}, {contender.label}: peak memory")
         request = options.arguments() | {"contender": asdict(contender)}
         return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        frame(results),
+        frame,
         f"{{family}}: {_SIZES}",
         "method | ns/feature | bound | × float32 | × float64 | peak | output",
         "{method} | {ns_per_feature:number} | {bound_ns:number} | "
@@ -220,10 +216,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return the bars of each kernel, with the bounds of the machine."""
-    named, cores = results["arguments"], results["machine"]["cpu_count"]
-    records = frame(results).astype({"bound_ns": float, "speedup_over_float32": float})
+    named, cores = frame.attrs["arguments"], frame.attrs["machine"]["cpu_count"]
+    records = frame.astype({"bound_ns": float, "speedup_over_float32": float})
     families = list(records.family.unique())
     sizes = f"d = {named['d']:,}, D = {named['n_components']:,}, {named['n']:,} rows"
     title = f"{sizes}, {cores} cores"
@@ -236,13 +232,13 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
     """Return the bounds of the machine."""
     message = (
         "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
         "product {product_gflops:.0f} GFLOP/s"
     )
-    yield text(message, results["roofline"])
+    yield text(message, frame.attrs["roofline"])
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:

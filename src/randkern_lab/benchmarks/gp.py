@@ -32,8 +32,8 @@ from ..contenders import Contender, known_names, versions_of
 from ..figures import add_legend, curves, panels
 from ..options import DataOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import frame, listing
+from ..runner import Case, SkippedCase, grid, measure_all
+from ..tables import listing
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -145,19 +145,19 @@ class Options(DataOptions):
     )
 
 
-def _described(results: Mapping[str, Any]) -> pd.DataFrame:
+def _described(frame: pd.DataFrame) -> pd.DataFrame:
     """Return records with the draw if there are several, and a mark on late steps."""
-    records, several = frame(results), results["arguments"]["seeds"] > 1
-    steps = [f"{n:,.0f}" if n == n else "" for n in records.steps.astype(float)]
-    late = np.where(records.out_of_time.eq(True), "*", "")
-    draw = records.seed if several else None
-    return records.assign(draw=draw, learned=np.char.add(steps, late))
+    several = frame.attrs["arguments"]["seeds"] > 1
+    steps = [f"{n:,.0f}" if n == n else "" for n in frame.steps.astype(float)]
+    late = np.where(frame.out_of_time.eq(True), "*", "")
+    draw = frame.seed if several else None
+    return frame.assign(draw=draw, learned=np.char.add(steps, late))
 
 
 SKIPPED_BY = ("method", "dataset")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Learn processes on data sets of numbers, each in a process of its own."""
     if options.tables and options.data_dir is None:
         raise ValueError("--tables are files of --data-dir, which is not given")
@@ -194,14 +194,11 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             return {"label": METHODS[method].label, **named, **result}
 
         seeds = range(options.seed, options.seed + options.seeds)
-        recorder.measure(
-            grid(dataset=described, method=options.methods, seed=seeds), measure
-        )
-    return {
-        "datasets": list(described.values()),
-        "versions": versions_of(("torch", "gpytorch")),
-        "arguments": {"n_features": options.columns},
-    }
+        cases = grid(dataset=described, method=options.methods, seed=seeds)
+        records = measure_all(options, cases, measure)
+    records.attrs["datasets"] = list(described.values())
+    records.attrs["versions"] = versions_of(("torch", "gpytorch"))
+    return records
 
 
 def generated(options: Options) -> Iterator[tuple[str, Rows, float | None]]:
@@ -232,10 +229,9 @@ def tables_in(options: Options) -> Iterator[tuple[str, Rows, None]]:
             yield name, Rows(train, y[~test], held_out, y[test]), None
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        _described(results),
+        _described(frame),
         "Gaussian processes, standardised targets",
         "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
         "seconds | CPU s | peak",
@@ -250,10 +246,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors and densities against seconds, for each data set."""
-    sets = {data["name"]: data for data in results["datasets"]}
-    records = frame(results).groupby("dataset", sort=False)
+    sets = {data["name"]: data for data in frame.attrs["datasets"]}
+    records = frame.groupby("dataset", sort=False)
     labels = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
     figure, axes = panels(2 * len(records), 2, (4.8, 3.6))
     for i, (name, own) in enumerate(records):
@@ -277,9 +273,9 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
     """Return the error due to noise alone."""
-    for data in results["datasets"]:
+    for data in frame.attrs["datasets"]:
         if data["noise_rmse"] is not None:
             level = data["noise_rmse"]
             yield f"{data['name']}: the true function would have RMSE {level:.4f}"

@@ -7,13 +7,14 @@ Without a GPU nothing is measured, and ``skipped`` says why.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 
 from randkern._extras import import_extra
@@ -28,8 +29,8 @@ from ..energy import EnergyMeter, Joules, gpu_meter
 from ..figures import BLUE, RED, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing, text
+from ..runner import Case, grid, measure_all
+from ..tables import listing, text
 from .timing import interleave
 
 MEASUREMENTS = ("features", "ridge")
@@ -58,7 +59,7 @@ class Options(CommonOptions):
 SKIPPED_BY = ("measurement",)
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Measure what was asked for on one device, if it is there."""
     torch = import_extra("torch", "bench gpu", "gpu")
     try:
@@ -85,12 +86,13 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         measured = {"features": features, "ridge": ridge}[case["measurement"]]
         return measured(options, torch, device, meter, wait)
 
-    recorder.measure(grid(measurement=options.measurements), measure)
-    return {
-        "device": {"name": name} if recorder.records else None,
+    records = measure_all(options, grid(measurement=options.measurements), measure)
+    records.attrs = {
+        "device": {"name": name},
         "energy": meter.name,
         "versions": versions_of(("torch", "nvidia-ml-py")),
     }
+    return records
 
 
 def features(
@@ -183,24 +185,23 @@ def ridge(
         }
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        frame(results).assign(ms=lambda records: 1000 * records.seconds),
+        frame,
         "{measurement}",
-        "method | rows | d | D | ms | joules | of the write bound | test accuracy",
-        "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
+        "method | rows | d | D | seconds | joules | of the write bound | test accuracy",
+        "{method} | {n:,} | {d:,} | {n_components:,} | {seconds:.3g} | {joules:.3g} | "
         "{share_of_write_bound:.3g} | {test_accuracy:.3g}",
         per="measurement",
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return picoseconds per feature, beside those of writing it, if measured."""
-    shown = frame(results, "measurement == 'features'")
+    shown = frame[frame.measurement == "features"]
     if shown.empty:
         return {}
-    figure, (axes,) = panels(1, size=(6.0, 4.2), title=results["device"]["name"])
+    figure, (axes,) = panels(1, size=(6.0, 4.2), title=frame.attrs["device"]["name"])
     for method, cost in zip(shown.method, shown.picoseconds_a_feature, strict=True):
         if method == "write":
             axes.axvline(cost, color=RED, linestyle="--")
@@ -214,8 +215,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
     """Return the device, and what counts its energy."""
-    if results["device"]:
-        yield text("{device[name]}, PyTorch {versions[torch]}", results)
-    yield text("energy: {energy}", results)
+    if len(frame):
+        yield text("{device[name]}, PyTorch {versions[torch]}", frame.attrs)
+    yield text("energy: {energy}", frame.attrs)

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
 
 import randkern
@@ -28,8 +29,8 @@ import randkern
 from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import frame, listing
+from ..runner import Case, SkippedCase, grid, measure_all
+from ..tables import listing
 
 #: Questions, with what is true of the samples: first the hypothesis.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -132,17 +133,16 @@ class Options(CommonOptions):
 SKIPPED_BY = ("question", "method", "n")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Count rejections of each test, under the hypothesis and otherwise."""
-    for question, truths in QUESTIONS.items():
-        cases = grid(
-            question=(question,),
-            method=options.methods,
-            n=options.n,
-            truth=truths,
+    cases = [
+        case
+        for question, truths in QUESTIONS.items()
+        for case in grid(
+            question=[question], method=options.methods, n=options.n, truth=truths
         )
-        recorder.measure(cases, partial(rejections, options))
-    return {}
+    ]
+    return measure_all(options, cases, partial(rejections, options))
 
 
 def rejections(options: Options, case: Case) -> dict[str, Any]:
@@ -173,10 +173,9 @@ def rejections(options: Options, case: Case) -> dict[str, Any]:
     }
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
-    records = frame(results)
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    records = frame
     yield from listing(
-        results,
         records.assign(interval=list(map(_interval, records.trials, records.rejected))),
         "{question}: rejected at 5 %, and CPU seconds of a test",
         "test | rows | samples | truth | rejected | 95 % interval | CPU s",
@@ -186,7 +185,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return shares of rejections and seconds against the number of rows."""
     figure, axes = panels(6, 3, (4.4, 3.6))
     for place, (truths, title, top) in zip(
@@ -201,7 +200,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     ):
         curves(
             place,
-            frame(results, f"truth in {truths}"),
+            frame.query(f"truth in {truths}"),
             "n",
             "rejected",
             METHODS,
@@ -216,7 +215,7 @@ def figure(results: Mapping[str, Any]) -> Any:
     for place, question in zip(axes[4:], QUESTIONS, strict=True):
         curves(
             place,
-            frame(results, f"question == '{question}'"),
+            frame.query(f"question == '{question}'"),
             "n",
             "seconds",
             METHODS,

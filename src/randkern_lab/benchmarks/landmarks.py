@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import randkern
 
@@ -23,8 +24,8 @@ from ..contenders import Contender, check_any, versions_of
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing
+from ..runner import Case, grid, measure_all
+from ..tables import listing
 from .classifiers import falkon_of
 
 _PENALTY = 1e-6
@@ -107,7 +108,7 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "dataset", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Fit each method with each number of landmarks, in a process of its own."""
 
     def measure(case: Case) -> dict[str, Any]:
@@ -120,15 +121,15 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     cases = grid(
         dataset=options.data, n_components=options.n_components, method=options.methods
     )
-    recorder.measure(cases, measure)
-    check_any(recorder)
-    return {"peers": versions_of(["torch", "falkon"])}
+    records = measure_all(options, cases, measure)
+    check_any(records)
+    records.attrs["peers"] = versions_of(["torch", "falkon"])
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        frame(results),
+        frame,
         "{dataset}: {n_train:,} rows, {d} columns",
         "landmarks | method | RMSE | CPU s | seconds | peak",
         "{n_components:,} | {label} | {rmse:.4f} | {cpu_seconds:.3g} | {seconds:.3g} | "
@@ -139,9 +140,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return the errors of each data set against CPU seconds."""
-    records = frame(results)
+    records = frame
     names = list(records.dataset.unique())
     figure, axes = panels(len(names))
     look = dict[str, Any](xlabel="CPU seconds of the fit", ylabel="RMSE", ticks=None)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import gamma, norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import QuantileRegressor
@@ -24,8 +25,8 @@ from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing
+from ..runner import Case, grid, measure_all
+from ..tables import listing
 
 LEVELS = (0.05, 0.5, 0.95)
 _COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
@@ -132,7 +133,7 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "n")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Fit each method to each data set, in a process of its own."""
 
     def measure(case: Case) -> dict[str, Any]:
@@ -145,19 +146,17 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         seed=range(options.seed, options.seed + options.seeds),
         method=options.methods,
     )
-    recorder.measure(cases, measure)
-    return {}
+    return measure_all(options, cases, measure)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     scores = ["rmse", "pinball", "coverage"]
     means = {
         name: (name, "mean") for name in (*scores, "crossing", "train_cpu_seconds")
     }
     spread = {f"{name}_std": (name, "std") for name in scores}
-    seeds = frame(results).groupby(["label", "n"], sort=False)
+    seeds = frame.groupby(["label", "n"], sort=False)
     yield from listing(
-        results,
         seeds.agg(n_seeds=("seed", "size"), **means, **spread).reset_index(),
         "quantiles of 5, 50 and 95 %, and the rows between the outer two (90 %)",
         "method | rows | RMSE | pinball | between | crossing | CPU s",
@@ -169,13 +168,13 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors, with the range of the data sets, and seconds."""
     figure, (left, right) = panels(2)
     shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
     label = "RMSE from true quantiles"
-    curves(left, results["records"], "n", "rmse", METHODS, ylabel=label, **shown)
+    curves(left, frame, "n", "rmse", METHODS, ylabel=label, **shown)
     seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
-    curves(right, results["records"], "n", seconds, METHODS, ylabel=label, **shown)
+    curves(right, frame, "n", seconds, METHODS, ylabel=label, **shown)
     add_legend(figure)
     return figure

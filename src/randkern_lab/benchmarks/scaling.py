@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -27,9 +28,9 @@ from ..contenders import Contender
 from ..figures import Style, curves, panels
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Recorder, grid
+from ..runner import Case, grid, measure_all
 from ..scoring import ended
-from ..tables import fitted_power, frame, listing
+from ..tables import fitted_power, listing
 from .classifiers import ridge
 from .rows import PREFIX, Rows, warm_trial
 
@@ -104,10 +105,9 @@ def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Write rows, and fit them with several D and n, each in a process of its own."""
     d, first = options.d, max(*options.n, options.fixed_n)  # of the test rows
-    recorder.say(f"writing {first + TEST_ROWS:,} rows")
     with TemporaryDirectory(prefix=PREFIX) as folder:
         write_rows(folder, first + TEST_ROWS, d, options.seed)
 
@@ -125,20 +125,18 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         sizes, fixed = options.n_components, [options.fixed_n_components]
         by_size = grid(axis=["n_components"], n_components=sizes, n=[options.fixed_n])
         by_rows = grid(axis=["n"], n_components=fixed, n=options.n)
-        recorder.measure([*by_size, *by_rows], measure)
-    return {}
+        return measure_all(options, [*by_size, *by_rows], measure)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     for axis, (name, fixed) in _AXES.items():
-        own = frame(results, f"axis == '{axis}'").sort_values(axis)
+        own = frame.query(f"axis == '{axis}'").sort_values(axis)
         # 1 is linear; constant costs matter least between the two largest sizes.
         powers = [
             f"{text} {_power(own, axis, key)}, {_power(own.tail(2), axis, key)}"
             for key, text in _COSTS.items()
         ]
         yield from listing(
-            results,
             own,
             f"pcg on streamed rows, d = {{d:,}}, {fixed}",
             f"{name} | fit | iterations | an iteration | peak | anonymous | "
@@ -156,9 +154,9 @@ def _power(own: Any, axis: str, key: str) -> str:
     return "" if power is None else f"{power:.2f}"
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return seconds and memory against D and against n."""
-    records = frame(results).assign(curve="pcg")
+    records = frame.assign(curve="pcg")
     records["peak_gb"] = records.peak_memory_bytes / 1e9
     figure, axes = panels(4, 2, (4.4, 3.2))
     styles = {"pcg": Style("randkern, pcg", "blue", "s")}

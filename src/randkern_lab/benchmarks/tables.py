@@ -28,9 +28,9 @@ from ..contenders import Contender, check_any
 from ..figures import logarithmic, new_figure
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
-from ..runner import Case, Recorder, grid
+from ..runner import Case, grid, measure_all
 from ..scoring import fit_and_score, misclassified
-from ..tables import frame, pivot
+from ..tables import pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -242,9 +242,22 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))
 
 
-def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def ranks(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the rankings by each kind and measure that there are."""
+    found = {
+        f"{kind}, {measure}": mean_ranks(frame, kind, measure)
+        for kind, measure in (
+            ("regression", "test_error"),
+            ("classification", "test_error"),
+            ("classification", "log_loss"),
+        )
+    }
+    return {name: result for name, result in found.items() if result}
+
+
+def _ranked(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the methods of each ranking."""
-    for name, result in results["ranks"].items():
+    for name, result in ranks(frame).items():
         for method, rank in result["ranks"].items():
             yield {
                 **result,
@@ -358,7 +371,7 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "table")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Fit each method to each table, in processes that read them."""
     paths = table_paths(options.folder)
 
@@ -387,27 +400,16 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
 
     cases = grid(table=paths, fold=range(options.folds), method=options.methods)
     named = (c | {"kind": described[c["table"]]["kind"]} for c in cases)
-    records = recorder.measure(named, measure)
-    check_any(recorder)
-    ranks = {
-        f"{kind}, {measure}": mean_ranks(records, kind, measure)
-        for kind, measure in (
-            ("regression", "test_error"),
-            ("classification", "test_error"),
-            ("classification", "log_loss"),
-        )
-    }
-    return {
-        "dataset": list(described.values()),
-        "ranks": {name: result for name, result in ranks.items() if result},
-    }
+    records = measure_all(options, named, measure)
+    check_any(records)
+    records.attrs["dataset"] = list(described.values())
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     for kind, measure, form, title in _MEASURES:
-        own = frame(results, f"{measure}.notna()")
+        own = frame[frame[measure].notna()]
         yield from pivot(
-            results,
             own[own.kind == kind] if kind else own,
             title,
             "table",
@@ -416,8 +418,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
             {name: style.label for name, style in METHODS.items()},
         )
     yield from pivot(
-        results,
-        _ranked(results),
+        pd.DataFrame(_ranked(frame)),
         "Mean ranks (and on how many tables {first} has no larger error)",
         "method",
         "ranking",
@@ -426,15 +427,15 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
-    return dot_plot(frame(results))
+def figure(frame: pd.DataFrame) -> Any:
+    return dot_plot(frame)
 
 
-def notes(results: Mapping[str, Any]) -> list[str]:
+def notes(frame: pd.DataFrame) -> list[str]:
     """Return which ranks may be equal."""
     equal = [
         f"{name}: {result['n_tables']} tables; ranks that differ by less than "
         f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
-        for name, result in results["ranks"].items()
+        for name, result in ranks(frame).items()
     ]
     return equal

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
@@ -24,8 +25,8 @@ from ..contenders import Contender
 from ..figures import add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing
+from ..runner import Case, grid, measure_all
+from ..tables import listing
 from .gp_peers import negative_log_density
 
 # Kilometres between places: three arc seconds, at 36 degrees north.
@@ -122,21 +123,19 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "n")
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Fit each method at each size, in a process of its own."""
 
     def measure(case: Case) -> dict[str, Any]:
         own = {"label": METHODS[case["method"]].label, "seed": options.seed}
         return own | in_fresh_process(fit_terrain, case | own)
 
-    recorder.measure(grid(n=options.n, method=options.methods), measure)
-    return {}
+    return measure_all(options, grid(n=options.n, method=options.methods), measure)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        frame(results),
+        frame,
         "heights between {n:,} known ones",
         "method | fitted | error (m) | −log density | in 95 % | fit | predict",
         "{label} | {n_train:,} | {rmse:.2f} | {density:.2f} | {inside:.1p} | "
@@ -146,10 +145,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors and densities against the number of known places."""
     figure, (left, right) = panels(2)
-    records, look = frame(results), dict[str, Any](xlabel="known places")
+    records, look = frame, dict[str, Any](xlabel="known places")
     curves(left, records, "n", "rmse", METHODS, ylabel="error in metres", **look)
     look |= {"ylabel": "negative log density", "log": "x"}
     curves(right, records, "n", "density", METHODS, **look)

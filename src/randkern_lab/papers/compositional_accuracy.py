@@ -48,8 +48,8 @@ from ..figures import (
 )
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder
-from ..tables import frame, listing, mean_interval, pivot
+from ..runner import Case, measure_all
+from ..tables import listing, mean_interval, pivot
 from .images import build_skeleton, load_circle_images
 
 
@@ -119,7 +119,7 @@ class Options(DataOptions):
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Measure every kernel, method, number of features and seed."""
     images = load_circle_images(
         options.data, options.data_dir, n_train=options.images, seed=options.seed
@@ -147,20 +147,15 @@ def run(options: Options, recorder: Recorder) -> Case:
         seconds = watch.lap().seconds
         return gram_errors(Z, problem.exact) | {"seconds": seconds}
 
-    records = recorder.measure(cases(), measure)
-    seeds = records.groupby(["kernel", "method", "n_components"], sort=False)
-    medians = seeds[[*_MEASURES, "seconds"]].median().assign(seeds=seeds.size())
-    return {
-        "dataset": {**images.describe(), "n_images": len(images.X_train)},
-        "medians": medians.reset_index(),
-        "gains": gains(records),
-    }
+    records = measure_all(options, cases(), measure)
+    described = {**images.describe(), "n_images": len(images.X_train)}
+    records.attrs["dataset"] = described
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        frame(results, key="medians"),
+        medians(frame),
         "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
         "|error| of the Gram matrix, medians",
         "n_components",
@@ -168,18 +163,16 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{mean_error:.5f}",
         per="kernel",
     )
-    medians = frame(results, key="medians")
+    largest = frame[frame.n_components == frame.n_components.max()]
     yield from listing(
-        results,
-        medians[medians.n_components == medians.n_components.max()],
+        medians(largest),
         "at D = {n_components:,}",
         "kernel, method | mean | RMS | max | 1 - correlation | function",
         "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
         "| {correlation:complement} | {function_error:.5f}",
     )
     yield from pivot(
-        results,
-        gains(frame(results)),
+        gains(frame),
         "error with over error without, paired by seed (95 % interval)",
         ("kernel", "n_components", "seeds"),
         "gain",
@@ -187,21 +180,21 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors against D, and ratios of errors with their intervals."""
     figure, (*errors, right) = panels(3, size=(3.9, 4.6))
-    images = results["dataset"]["n_images"]
+    images = frame.attrs["dataset"]["n_images"]
     for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
         curves(
             place,
-            frame(results, f"kernel == '{kernel}'", "medians"),
+            medians(frame[frame.kernel == kernel]),
             "n_components",
             "mean_error",
             METHODS,
             title=title,
             ylabel=f"mean |error|, Gram matrix of {images} images",
         )
-    rows = gains(frame(results))[::-1]
+    rows = gains(frame)[::-1]
     ends, places = [rows.ratio - rows.low, rows.high - rows.ratio], range(len(rows))
     right.errorbar(rows.ratio, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
     right.axvline(1.0, color="0.4", lw=1, linestyle="--")
@@ -214,6 +207,14 @@ def figure(results: Mapping[str, Any]) -> Any:
     name_axes(right, "gains, paired by seed", xlabel)
     add_legend(figure)
     return figure
+
+
+def medians(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians over the seeds."""
+    seeds = frame.groupby(["kernel", "method", "n_components"], sort=False)
+    result = seeds[[*_MEASURES, "seconds"]].median().assign(seeds=seeds.size())
+    result.attrs = frame.attrs
+    return result.reset_index()
 
 
 def embed(X: NDArray[Any]) -> NDArray[Any]:

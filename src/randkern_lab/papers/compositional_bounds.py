@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
@@ -34,8 +35,8 @@ from randkern.skeletons import fully_connected, sphere
 
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Recorder, grid
-from ..tables import frame, listing, pivot
+from ..runner import Case, grid, measure_all
+from ..tables import listing, pivot
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
@@ -45,7 +46,7 @@ SCHEMES: Mapping[str, Style] = {
     "coordinate": Style("coordinate: √n x_j", "red", "^"),
     "direction": Style("direction: √n w·x", "orange", "X"),
     "plane": Style("random planes", "sky", "s", DASHED),
-    "normal": Style("normal z, largest draw", "grey", "v", DOTTED),
+    "normal": Style("normal z, largest draw", "#8C564B", "v", DOTTED),
     "random set": Style("least of random sets", "green", "D"),
     "balanced set": Style("a set, balanced step by step", "pink", "P", DASHED),
 }
@@ -69,7 +70,7 @@ class Options(CommonOptions):
     sets: int = option(300, "Random sets of 4n vectors z.", quick=10)
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Measure entries and functions on means over spheres, then norms of schemes."""
 
     def approximated(case: Case) -> Iterator[Case]:
@@ -87,31 +88,31 @@ def run(options: Options, recorder: Recorder) -> Case:
         n=options.spheres,
         n_components=options.n_components,
     )
-    recorder.measure(spheres, approximated)
     schemes = grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
-    recorder.measure(schemes, measured_norm)
-    return {}
+    return pd.concat(
+        [
+            measure_all(options, spheres, approximated),
+            measure_all(options, schemes, measured_norm),
+        ]
+    )
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        frame(results, "measure == 'entry'"),
+        frame.query("measure == 'entry'"),
         f"Theorem 3: {1 - _DELTA:.0%} quantile of |error| of an entry, its bound",
         "C² | draws | measured | bound",
         "{C2:g} | {draws:,} | {quantile:.4f} | {bound:.4f}",
     )
     yield from listing(
-        results,
-        frame(results, "measure == 'function'"),
+        frame.query("measure == 'function'"),
         "Corollary 4: mean square error of functions of norm 1, and its bound",
         "C² | draws | mean | largest | standard error | bound",
         "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
         "{standard_error:.6f} | {bound:.6f}",
     )
     yield from pivot(
-        results,
-        frame(results, "measure == 'norm'"),
+        frame.query("measure == 'norm'"),
         "Theorem 6: the bound of schemes of the sphere over √(n/2)",
         "n",
         "scheme",
@@ -121,7 +122,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors beside their bounds, and the bounds of schemes."""
     figure, axes = panels(3, size=(4.4, 4.2))
     quantile = f"{1 - _DELTA:.0%} quantile of |error|"
@@ -129,7 +130,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
         (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
     ):
-        own = frame(results, f"measure == '{measure}'")
+        own = frame.query(f"measure == '{measure}'")
         own["measured"] = own[key]
         curves(
             place,
@@ -138,7 +139,7 @@ def figure(results: Mapping[str, Any]) -> Any:
             "value",
             {
                 (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
-                for n, colour in ((3, "blue"), (4, "green"), (8, "red"))
+                for n, colour in ((3, "#B5B5B5"), (4, "#757575"), (8, "#202020"))
                 for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
             },
             ("C2", "kind"),
@@ -148,7 +149,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         )
     curves(
         axes[2],
-        frame(results, "measure == 'norm'"),
+        frame.query("measure == 'norm'"),
         "n",
         "ratio",
         SCHEMES,
@@ -165,15 +166,15 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
     for measure, key in (("entry", "quantile"), ("function", "largest")):
-        own = frame(results, f"measure == '{measure}'")
+        own = frame.query(f"measure == '{measure}'")
         shares = own[key] / own.bound
         yield (
             f"{measure}: measured is {shares.min():.2f} to {shares.max():.2f} of the "
             f"bound, which holds in {sum(shares <= 1)} of {len(shares)} cases"
         )
-    norms = frame(results, "measure == 'norm'")
+    norms = frame.query("measure == 'norm'")
     least, below = norms.loc[norms.ratio.idxmin()], sum(norms.ratio < 1 - 1e-9)
     yield (
         f"norm: {below} of {len(norms)} schemes are below √(n/2); the least ratio "

@@ -22,7 +22,7 @@ Deviations.
 - The dense map is skipped if its matrix would exceed ``--memory-limit``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,8 +40,8 @@ from randkern.study.measure import Measurement
 from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import frame, pivot, text
+from ..runner import Case, SkippedCase, grid, measure_all
+from ..tables import pivot, text
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
@@ -87,19 +87,19 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "side", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Time drawing, evaluating and the exact kernel, side by side of the image."""
-    sides, sizes = options.sides, options.n_components
+    parts, sides = [], options.sides
     for side in sides:
-        cases = grid(side=[side], measure=["draw"], method=_SKELETONS)
-        recorder.measure(cases, partial(drawing, options))
-        evaluated = {"method": METHODS, "n_components": sizes}
-        cases = grid(side=[side], measure=["evaluate"], **evaluated)
-        recorder.measure(cases, partial(evaluating, options))
+        drawn = grid(side=[side], measure=["draw"], method=_SKELETONS)
+        parts.append(measure_all(options, drawn, partial(drawing, options)))
+        axes = {"method": METHODS, "n_components": options.n_components}
+        evaluated = grid(side=[side], measure=["evaluate"], **axes)
+        parts.append(measure_all(options, evaluated, partial(evaluating, options)))
     if options.exact_rows:
         case = {"side": sides[0], "measure": "exact", "method": "deep"}
-        recorder.measure([case], partial(exact_values, options))
-    return {}
+        parts.append(measure_all(options, [case], partial(exact_values, options)))
+    return pd.concat(parts)
 
 
 def _kernel(method: str, side: int, merged: bool) -> Any:
@@ -173,10 +173,9 @@ def exact_values(options: Options, case: Case) -> Case:
     return {"rows": n, **lap._asdict(), "peak_bytes": peak}
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        frame(results, "measure == 'draw'"),
+        frame.query("measure == 'draw'"),
         "seconds to draw (of processor time), by side of the image",
         "side",
         "method",
@@ -184,8 +183,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         label=str,
     )
     yield from pivot(
-        results,
-        _evaluated(results),
+        _evaluated(frame),
         "D = {n_components:,}: ns per entry of the feature matrix (of processor "
         "time; pixels read, factors per feature)",
         "side",
@@ -196,10 +194,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return times of evaluating and of drawing, and what grows with images."""
     figure, axes = panels(3, size=(3.8, 3.9))
-    evaluated = _evaluated(results)
+    evaluated = _evaluated(frame)
     size = evaluated.n_components.max()
     evaluated = evaluated[evaluated.n_components == size]
     for place, records, y, title, label in (
@@ -212,7 +210,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         ),
         (
             axes[1],
-            frame(results, "measure == 'draw'"),
+            frame.query("measure == 'draw'"),
             "nanoseconds",
             "drawing",
             "ns per draw",
@@ -233,8 +231,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    keys, evaluated = ["method", "n_components"], _evaluated(results)
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    keys, evaluated = ["method", "n_components"], _evaluated(frame)
     for (method, size), own in evaluated.groupby(keys, sort=False):
         if len(own) < 2:
             continue
@@ -247,7 +245,7 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
             f"{last.nanoseconds / first.nanoseconds:.2f}-fold, its processor time "
             f"{last.cpu_nanoseconds / first.cpu_nanoseconds:.2f}-fold{read}"
         )
-    for record in frame(results, "measure == 'exact'").to_dict("records"):
+    for record in frame.query("measure == 'exact'").to_dict("records"):
         yield text(
             "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
             "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
@@ -256,8 +254,8 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _evaluated(results: Mapping[str, Any]) -> pd.DataFrame:
-    return frame(results, "measure == 'evaluate'")
+def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.query("measure == 'evaluate'")
 
 
 def _cell(group: pd.DataFrame) -> str:

@@ -65,9 +65,9 @@ import randkern
 from ..figures import DASHED, DOTTED, Style, curves, panels
 from ..options import DataOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder
+from ..runner import Case, measure_all
 from ..scoring import fit_and_score, held_out_error, misclassified
-from ..tables import at_edges, count, edge_notes, frame, pivot
+from ..tables import at_edges, count, edge_notes, pivot
 from .images import Images, build_skeleton, load_circle_images
 
 CURVES = {
@@ -257,7 +257,7 @@ class Work:
 SKIPPED_BY = ("data", "curve", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Measure features against D, and growth with n, on one set of images."""
     images = load_circle_images(
         options.data,
@@ -271,7 +271,6 @@ def run(options: Options, recorder: Recorder) -> Case:
         for curve in ("linear", "shallow", "deep")
     }
     work = Work(options, images, kernels, {}, {})
-    recorder.say("choosing the lengthscale")
     own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
     errors = {}
     for value in (float(own * multiple) for multiple in _LENGTHSCALES):
@@ -283,15 +282,18 @@ def run(options: Options, recorder: Recorder) -> Case:
     for curve in CURVES:  # compiles
         work.draw(curve, _COMPILED, options.n, options.seed)
     cases = _cases(options, images.name, len(images.X_train))
-    records = recorder.measure(cases, work.measure)
-    recorder.measure(_risk_cases(options, images), work.risk)
-    data, growth = images.name, of_measure({"records": records}, "growth")
+    risks = _risk_cases(options, images)
+    records = pd.concat(
+        [
+            measure_all(options, cases, work.measure),
+            measure_all(options, risks, work.risk),
+        ]
+    )
     described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
-    return {
-        "dataset": {"name": data, "sets": {data: described}},
-        "lengthscales": {data: lengthscale},
-        "growth_gaps": growth_gaps(growth, {data: len(images.y_test)}),
-    }
+    sets = {images.name: described}
+    records.attrs["dataset"] = {"name": images.name, "sets": sets}
+    records.attrs["lengthscales"] = {images.name: lengthscale}
+    return records
 
 
 def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
@@ -328,28 +330,26 @@ def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
                 yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    growth = of_measure(frame, "growth")
+    gaps = growth_gaps(frame) if len(growth) else growth
     yield from pivot(
-        results,
-        frame(results, "measure == 'features'"),
+        frame.query("measure == 'features'"),
         "{data}, {n_train:,} training rows: test error in % (s of fit)",
         ("n_components", "n_train"),
         "curve",
         "{test_error:.2p} ({fit_seconds:.1f})",
     )
     yield from pivot(
-        results,
-        of_measure(results, "growth"),
+        growth,
         "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
         "n_train",
         "{curve}, {regime}",
         "{test_error:.2p}",
         per="loss",
     )
-    gaps = frame(results, key="growth_gaps")
     yield from pivot(
-        results,
-        gaps[gaps.n_train == gaps.n_train.max()] if len(gaps) else gaps,
+        gaps[gaps.n_train == gaps.n_train.max()],
         "{data}: error of features minus that of the exact kernel at n = "
         "{n_train:,}, in points (standard error of the test rows)",
         ("loss", "curve"),
@@ -360,8 +360,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         label=lambda loss, curve: f"{loss}, {curve}",
     )
     yield from pivot(
-        results,
-        of_measure(results, "risk"),
+        of_measure(frame, "risk"),
         "{data}: excess hinge loss of features over the kernel's machine / bound (8)",
         "n_train",
         "{curve}, {regime}",
@@ -369,10 +368,10 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return ridge against D, and errors against n for each loss and skeleton."""
-    growth, risk = of_measure(results, "growth"), of_measure(results, "risk")
-    features = frame(results, "measure == 'features'")
+    growth, risk = of_measure(frame, "growth"), of_measure(frame, "risk")
+    features = frame.query("measure == 'features'")
     losses = list(growth.loss.unique())
     skeletons = [c for c in GROWING if (growth.curve == c).any()]
     bounded = [c for c in GROWING if (risk.curve == c).any()]
@@ -434,13 +433,13 @@ def _draw_risk(axes: Any, risk: pd.DataFrame) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for data, lengthscale in results["lengthscales"].items():
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for data, lengthscale in frame.attrs["lengthscales"].items():
         yield (
             f"{data}: lengthscale {lengthscale:.3g} of the Gaussian kernel; penalties "
             "of features and growth by validation"
         )
-    yield from _edge_notes(frame(results))
+    yield from _edge_notes(frame)
 
 
 def _chosen(loss: str, penalty: float, error: float) -> Case:
@@ -454,11 +453,11 @@ def _chosen(loss: str, penalty: float, error: float) -> Case:
     }
 
 
-def of_measure(results: Mapping[str, Any], measure: str) -> pd.DataFrame:
+def of_measure(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Return the records of growth or risk, with their regime."""
-    columns = ["measure", "curve", "n_train", "loss", "ratio"]  # also of no records
-    records = pd.DataFrame(results["records"])
-    records = records.reindex(columns=[*dict.fromkeys([*columns, *records])])
+    # Also of no records.
+    columns = ["measure", "curve", "n_train", "loss", "ratio"]
+    records = frame.reindex(columns=[*dict.fromkeys([*columns, *frame])])
     records = records[records.measure == measure]
     return records.assign(regime=[_REGIMES[_key(r)][0] for r in records.ratio])
 
@@ -500,12 +499,14 @@ def _edge_notes(records: pd.DataFrame) -> Iterator[str]:
         yield from edge_notes(f"{who} = {listed}", own.at_edge.iloc[0])
 
 
-def growth_gaps(growth: pd.DataFrame, n_test: Mapping[str, int]) -> pd.DataFrame:
+def growth_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the error of features minus that of the exact kernel on the same rows.
 
     All draws are scored on the same test rows, and so contain no more information about
     these than one draw: the variance of their mean is not divided by their number.
     """
+    growth, sets = of_measure(frame, "growth"), frame.attrs["dataset"]["sets"]
+    n_test = {name: described["n_test"] for name, described in sets.items()}
     keys = ["data", "curve", "n_train", "loss"]
     exact = growth[growth.ratio.isna()].set_index(keys).test_error.rename("exact")
     means = growth.groupby([*keys, "ratio"], sort=False).test_error.mean().reset_index()

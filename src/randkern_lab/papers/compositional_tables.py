@@ -38,9 +38,9 @@ from randkern.study.preparation import TEST_SHARE
 
 from ..figures import BLUE, RED, add_legend, name_axes, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Recorder, grid
+from ..runner import Case, grid, measure_all
 from ..scoring import fit_and_score
-from ..tables import count, frame, mean_interval, pivot
+from ..tables import count, mean_interval, pivot
 
 METHODS: Mapping[str, str] = {
     "linear": "one-hot, linear",
@@ -104,7 +104,7 @@ DATA: Mapping[str, Callable[[int, int], Table]] = {
 }
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Fit every method to repeated splits of every table."""
     sets = {}
     for name in options.data:
@@ -117,14 +117,9 @@ def run(options: Options, recorder: Recorder) -> Case:
         }
     seeds = range(options.seed, options.seed + options.repeats)
     cases = grid(data=options.data, seed=seeds, method=METHODS)
-    records = recorder.measure(cases, partial(fitted, options))
-    means = records.groupby(_KEYS, sort=False, dropna=False).test_error.mean()
-    return {
-        "dataset": {"name": ", ".join(sets), "sets": sets},
-        "means": means.reset_index(),
-        "differences": _differences(records),
-        "edges": _edges(records, options.quick),
-    }
+    records = measure_all(options, cases, partial(fitted, options))
+    records.attrs["dataset"] = {"name": ", ".join(sets), "sets": sets}
+    return records
 
 
 def fitted(options: Options, case: Case) -> Iterator[Case]:
@@ -167,10 +162,9 @@ def fitted(options: Options, case: Case) -> Iterator[Case]:
         }
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        results["means"],
+        means(frame),
         "test error in %, means over {arguments[repeats]} splits",
         ("data", "n_components"),
         "method",
@@ -178,8 +172,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         headings=METHODS,
     )
     yield from pivot(
-        results,
-        results["differences"],
+        differences(frame),
         (
             f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
             "% interval)"
@@ -191,20 +184,20 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return the test errors of every split and method, and their means."""
-    sets = list(results["dataset"]["sets"])
+    sets = list(frame.attrs["dataset"]["sets"])
     figure, axes = panels(len(sets), size=(3.9, 3.6))
     rows = {method: -i for i, method in enumerate(METHODS)}
     for place, data in zip(axes, sets, strict=True):
-        splits = frame(results, f"data == '{data}'")
-        means = frame(results, f"data == '{data}'", "means")
-        several = f"{means.n_components.max():,.0f} features"
+        splits = frame[frame.data == data]
+        averages = means(splits)
+        several = f"{averages.n_components.max():,.0f} features"
         for exact, label, colour, marker, shift in (
             (True, "exact", BLUE, "o", 0.12),
             (False, several, RED, "^", -0.12),
         ):
-            for records, size, alpha in ((splits, 14, 0.3), (means, 48, 1.0)):
+            for records, size, alpha in ((splits, 14, 0.3), (averages, 48, 1.0)):
                 own = records[records.n_components.isna() == exact]
                 place.scatter(
                     100 * own.test_error,
@@ -214,7 +207,7 @@ def figure(results: Mapping[str, Any]) -> Any:
                     marker=marker,
                     alpha=alpha,
                     linewidths=0,
-                    label=label if records is means else None,
+                    label=label if records is averages else None,
                 )
         place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
         place.set_xlim(left=0)
@@ -223,8 +216,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for e in results["edges"]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for e in edges(frame):
         share = max(e["at_least"], e["at_greatest"])
         # A depth cannot be less than 1.
         if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
@@ -299,7 +292,14 @@ def validated(
     return -float(model.best_score_), float(model.alpha_)
 
 
-def _differences(records: pd.DataFrame) -> pd.DataFrame:
+def means(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return mean errors over the splits."""
+    result = frame.groupby(_KEYS, sort=False, dropna=False).test_error.mean()
+    result.attrs = frame.attrs
+    return result.reset_index()
+
+
+def differences(records: pd.DataFrame) -> pd.DataFrame:
     """Return mean differences from the usual kernel, with intervals by Student's t."""
     index = ["data", "n_components", "seed"]
     splits = records.assign(n_components=records.n_components.fillna(0))
@@ -315,10 +315,10 @@ def _differences(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _edges(records: pd.DataFrame, quick: bool) -> list[Case]:
-    """Return how often a choice was the smallest or largest of those tried."""
-    edges = []
-    for named, own in records.groupby(_KEYS, sort=False, dropna=False):
+def edges(frame: pd.DataFrame) -> Iterator[Case]:
+    """Yield how often a choice was the smallest or largest of those tried."""
+    quick = frame.attrs["arguments"]["quick"]
+    for named, own in frame.groupby(_KEYS, sort=False, dropna=False):
         data, method, size = named
         tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
         chosen = pd.DataFrame({"alpha": own.alpha})
@@ -332,5 +332,4 @@ def _edges(records: pd.DataFrame, quick: bool) -> list[Case]:
             if least or greatest:
                 edge = {"data": data, "method": method, "parameter": name}
                 edge["n_components"] = None if size != size else int(size)
-                edges.append(edge | {"at_least": least, "at_greatest": greatest})
-    return edges
+                yield edge | {"at_least": least, "at_greatest": greatest}

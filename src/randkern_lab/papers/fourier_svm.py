@@ -38,9 +38,9 @@ from randkern.exceptions import NotSeparableError
 from ..contenders import Contender
 from ..figures import DASHED, Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..runner import Case, Recorder, SkippedCase
+from ..runner import Case, SkippedCase, measure_all
 from ..scoring import fit_and_score
-from ..tables import fitted_power, frame, listing, pivot
+from ..tables import fitted_power, listing, pivot
 
 METHODS = {
     "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
@@ -88,7 +88,7 @@ class Options(DataOptions):
     hard_rows: int = option(400, "Rows of the hard margins.", quick=100, least=20)
     test_rows: int = option(5000, "Generated test rows.", quick=500)
     penalty: float = option(1.0, "C of the generated rows; MNIST has 10 times as much.")
-    peer_rows: int = option(10_000, "Most rows of scikit-learn's SVC.")
+    peer_rows: int = option(60_000, "Most rows of scikit-learn's SVC.")
     repeats: int = option(3, "Draws of the features of soft margins.", quick=1)
 
 
@@ -107,7 +107,7 @@ class Task:
 SKIPPED_BY = ("method", "dataset", "n_train")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Fit soft margins against n and D, hard margins, and what is not separable."""
     tasks = _tasks(options)
     X, y = generate(64, options.seed)
@@ -147,28 +147,19 @@ def run(options: Options, recorder: Recorder) -> Case:
         }
 
     soft = {name: task for name, task in tasks.items() if task.sizes}
-    records = recorder.measure(_cases(options, soft), measure)
-    exponents: Case = {}
-    by_rows = records.query("measure == 'rows'")
-    for (data, method), own in by_rows.groupby(["dataset", "method"], sort=False):
-        power = fitted_power(own.n_train, own.cpu_seconds)
-        exponents.setdefault(data, {})[method] = power
-    claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
-    return {
-        "dataset": [
-            {
-                "name": name,
-                "n_train": len(task.X),
-                "n_test": len(task.X_test),
-                "n_features": task.X.shape[1],
-                "n_classes": len(np.unique(task.y_test)),
-                "C": task.penalty,
-            }
-            for name, task in soft.items()
-        ],
-        "exponents": exponents,
-        "published": [{"claim": claim}],
-    }
+    records = measure_all(options, _cases(options, soft), measure)
+    records.attrs["dataset"] = [
+        {
+            "name": name,
+            "n_train": len(task.X),
+            "n_test": len(task.X_test),
+            "n_features": task.X.shape[1],
+            "n_classes": len(np.unique(task.y_test)),
+            "C": task.penalty,
+        }
+        for name, task in soft.items()
+    ]
+    return records
 
 
 def _tasks(options: Options) -> dict[str, Task]:
@@ -221,10 +212,9 @@ def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
             yield noisy | {"n_components": _FEW}
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        frame(results, "measure == 'rows'"),
+        frame.query("measure == 'rows'"),
         "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
         "fit (test accuracy)",
         "n_train",
@@ -233,8 +223,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         per="dataset",
     )
     yield from pivot(
-        results,
-        by_map(results),
+        by_map(frame),
         "{dataset}, soft margins, {n_train:,} rows: test accuracy",
         "n_components",
         "{kernel}, {map}",
@@ -242,16 +231,14 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         per="dataset",
     )
     yield from listing(
-        results,
-        frame(results, "measure == 'hard'"),
+        frame.query("measure == 'hard'"),
         "hard margins, {n_train:,} separable rows",
         "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
         "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
         "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
     )
     yield from listing(
-        results,
-        frame(results, "measure == 'certificate'").fillna({"error": "none: separable"}),
+        frame.query("measure == 'certificate'").fillna({"error": "none: separable"}),
         "hard margins of {n_train:,} rows with noise, D = {n_components}",
         "kernel | map | D | error | least a | sum of a | rows | residual",
         "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
@@ -259,9 +246,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return seconds and accuracy against n, and accuracy against D."""
-    by_rows, soft = frame(results, "measure == 'rows'"), by_map(results)
+    by_rows, soft = frame.query("measure == 'rows'"), by_map(frame)
     sets = list(by_rows.dataset.unique())
     figure, axes = panels(3 * len(sets), 3, (4.3, 4.1))
     for i, data in enumerate(sets):
@@ -284,16 +271,16 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for name, exponents in results["exponents"].items():
-        fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for name, powers in exponents(frame).items():
+        fitted = (f"{m} n^{v:.2f}" for m, v in powers.items() if v is not None)
         yield (f"{name}: processor seconds grow as {', '.join(fitted)}")
-    hard = frame(results, "measure == 'hard'")
+    hard = frame.query("measure == 'hard'")
     yield (
         f"hard margins: the largest gap is {hard.gap.max():.1e}, the "
         f"least y w·z is {hard.least.min():.9f}"
     )
-    noisy = frame(results, "measure == 'certificate'")
+    noisy = frame.query("measure == 'certificate'")
     raised = noisy[noisy.error.notna()]
     if len(raised):
         yield (
@@ -317,9 +304,19 @@ def make_classifier(
     )
 
 
-def by_map(results: Mapping[str, Any]) -> pd.DataFrame:
+def exponents(frame: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+    """Return the powers of n as which the seconds of methods grow, by data set."""
+    powers: dict[str, dict[str, float | None]] = {}
+    rows = frame.query("measure == 'rows'")
+    for (data, method), own in rows.groupby(["dataset", "method"], sort=False):
+        power = fitted_power(own.n_train, own.cpu_seconds)
+        powers.setdefault(data, {})[method] = power
+    return powers
+
+
+def by_map(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the soft margins of every map; exact kernels stand beside each of them."""
-    soft = frame(results, "measure == 'soft'")
+    soft = frame.query("measure == 'soft'")
     pairs = {fourier: soft.fourier.isin([fourier, None]) for fourier in FOURIER}
     maps = [soft[chosen].assign(map=fourier) for fourier, chosen in pairs.items()]
     return pd.concat(maps).sort_index(kind="stable")

@@ -38,8 +38,8 @@ import randkern
 from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
-from ..runner import Case, Recorder
-from ..tables import fitted_power, frame, listing, pivot, text
+from ..runner import Case, measure_all
+from ..tables import fitted_power, listing, pivot, text
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -139,7 +139,7 @@ def basis(w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
     return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
 
 
-def run(options: Options, recorder: Recorder) -> dict[str, Any]:
+def run(options: Options) -> pd.DataFrame:
     """Measure errors by D in both conventions; draw curves; learn hyperparameters."""
     process = Process.drawn(options)
     exact = process.computed(None)
@@ -168,7 +168,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
         seconds = watch.lap().seconds
         return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
 
-    records, size = recorder.measure(cases(), measure), 2 * options.bases
+    records, size = measure_all(options, cases(), measure), 2 * options.bases
     maps = randkern.RandomFeatures(
         randkern.Gaussian(options.lengthscale),
         size,
@@ -190,7 +190,7 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
     beside = process.written_out(w / (2 * np.pi)), posteriors["1"]
     expected = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
     found = {c: np.sqrt(np.mean(v**2)) for c, v in (("2*pi", own), ("1", w))}
-    return {
+    records.attrs = {
         "dataset": {"name": "drawn from the process", "n_rows": options.rows},
         "curves": {
             "x": _GRID[:, 0].tolist(),
@@ -200,8 +200,6 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
                 for name, (mean, sd) in posteriors.items()
             },
         },
-        "n_components": size,
-        "exponents": _exponents(records),
         "conventions": {
             c: {"expected": expected[c], "found": float(found[c])} for c in CONVENTIONS
         },
@@ -210,14 +208,13 @@ def run(options: Options, recorder: Recorder) -> dict[str, Any]:
             "posterior": float(np.abs(np.subtract(*beside)).max()),
         },
         "learned": [process.learned(None), process.learned(size)],
-        "published": [{"convention": c, "deviation": d} for c, d in expected.items()],
     }
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        shown_roots(results),
+        shown_roots(frame),
         "root mean square error against the exact process, {arguments[repeats]} "
         "draws each",
         "n_components",
@@ -225,25 +222,24 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{root:.4f}",
     )
     yield from listing(
-        results,
-        frame(results, key="learned"),
+        pd.DataFrame(frame.attrs["learned"]),
         "hyperparameters of the marginal likelihood",
         "D | lengthscale | noise",
         "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return a posterior of each convention, and errors against D."""
     figure, axes = panels(3, size=(4.4, 4.0))
-    bases = results["arguments"]["bases"]
+    bases = frame.attrs["arguments"]["bases"]
     for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
-        _posterior(place, results, convention)
+        _posterior(place, frame.attrs, convention)
         ylabel = "f(x): mean ± 2 standard errors"
         name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
     curves(
         axes[-1],
-        shown_roots(results),
+        shown_roots(frame),
         "n_components",
         "root",
         _STYLES,
@@ -256,8 +252,8 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for convention, deviation in results["conventions"].items():
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for convention, deviation in frame.attrs["conventions"].items():
         yield (
             f"{_TRANSFORMS[convention]}: w of standard deviation "
             f"{deviation['found']:.3f}, expected {deviation['expected']:.3f}"
@@ -265,9 +261,9 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
     yield text(
         "the same frequencies in both conventions: features differ by "
         "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
-        results,
+        frame.attrs,
     )
-    for convention, powers in results["exponents"].items():
+    for convention, powers in exponents(frame).items():
         if powers["mean"] is not None:
             yield (
                 f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
@@ -282,25 +278,26 @@ def roots(records: pd.DataFrame) -> pd.DataFrame:
     return errors.set_axis(["mean", "sd"], axis=1).reset_index()
 
 
-def shown_roots(results: Mapping[str, Any]) -> pd.DataFrame:
+def shown_roots(frame: pd.DataFrame) -> pd.DataFrame:
     """Return them and √D times the mean's, one a row, with the transform's name."""
-    errors = roots(frame(results)).assign(
+    errors = roots(frame).assign(
         transform=lambda e: e.convention.map(_TRANSFORMS),
         scaled=lambda e: e.n_components**0.5 * e["mean"],
     )
     errors = errors.rename(columns={"scaled": "√D × mean"})
     keys = ["convention", "transform", "n_components"]
     shown = errors.melt(keys, var_name="what", value_name="root", ignore_index=False)
+    shown.attrs = frame.attrs
     return shown.sort_index(kind="stable")
 
 
-def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+def _posterior(axes: Any, attrs: Mapping[Any, Any], convention: str) -> None:
     """Draw a posterior on features, the exact one, and the rows."""
-    curves = results["curves"]
+    curves, size = attrs["curves"], 2 * attrs["arguments"]["bases"]
     x = np.array(curves["x"])
     mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
     axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
-    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{size:,} columns")
     mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
     axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
     for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
@@ -312,7 +309,7 @@ def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
     axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
-def _exponents(records: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+def exponents(records: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     """Return the powers of D that best fit the errors; None for a single D."""
     powers: dict[str, dict[str, float | None]] = {}
     for convention, own in roots(records).groupby("convention", sort=False):

@@ -47,8 +47,8 @@ from randkern.datasets import load_dataset
 
 from ..figures import Style, add_legend, curves, panels
 from ..options import DataOptions, option
-from ..runner import Case, Recorder, grid
-from ..tables import fitted_power, frame, listing, pivot
+from ..runner import Case, grid, measure_all
+from ..tables import fitted_power, listing, pivot
 
 DEGREES = (1, 2, 3, 4)
 PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
@@ -84,7 +84,7 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Measure errors of Gram matrices against D, then tails of single entries."""
     data = load_dataset(options.data, data_dir=options.data_dir)
     X = np.asarray(data.X_train, dtype=np.float64)
@@ -97,34 +97,21 @@ def run(options: Options, recorder: Recorder) -> Case:
             return gram_error(X, degree, size, options.repeats, seed)
         return tails(degree, size, options.tail_draws, seed)
 
-    errors, beyond = (
-        recorder.measure(
-            grid(measure=[kind], degree=DEGREES, n_components=sizes), measure
+    parts = {"error": options.n_components, "tail": options.tail_components}
+    records = pd.concat(
+        measure_all(
+            options, grid(measure=[kind], degree=DEGREES, n_components=sizes), measure
         )
-        for kind, sizes in (
-            ("error", options.n_components),
-            ("tail", options.tail_components),
-        )
+        for kind, sizes in parts.items()
     )
-    powers = {
-        str(degree): fitted_power(own.n_components, own.error)
-        for degree, own in errors.groupby("degree")
-    }
-    return {
-        "dataset": {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]},
-        "exponents": powers,
-        "variances": {str(m): _relative_variance(m) for m in DEGREES},
-        "constants": _constants(beyond),
-        "published": [
-            {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
-        ],
-    }
+    described = {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]}
+    records.attrs["dataset"] = described
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        frame(results, "measure == 'error'"),
+        frame.query("measure == 'error'"),
         "relative error of the Gram matrix of {dataset[n_rows]} rows of "
         "{dataset[name]} (formula)",
         "n_components",
@@ -133,8 +120,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         headings=_HEADINGS,
     )
     yield from pivot(
-        results,
-        frame(results, f"measure == 'tail' and deviation in {_LISTED}"),
+        frame.query(f"measure == 'tail' and deviation in {_LISTED}"),
         "share of {draws:,} draws above / below the kernel by more standard deviations",
         ("pair", "n_components", "deviation"),
         "degree",
@@ -143,18 +129,17 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
     )
     yield from listing(
-        results,
-        bernstein(frame(results, "measure == 'tail' and degree == 1")),
+        bernstein(frame),
         "equation 22, m = 1: the largest c with which its bound holds",
         "pair | D | K | c",
         "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors beside the formula, and the tails on both sides."""
     figure, (left, right) = panels(2)
-    errors = frame(results, "measure == 'error'")
+    errors = frame.query("measure == 'error'")
     curves(
         left,
         errors,
@@ -166,7 +151,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         ylabel="‖ZZᵀ − K‖ / ‖K‖",
         ticks=(100, 1000, 10_000, 100_000),
     )
-    shown = tail(results)
+    shown = tail(frame)
     curves(
         right,
         shown[shown.share > 0],
@@ -195,23 +180,23 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for degree, exponent in results["exponents"].items():
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for degree, own in frame.query("measure == 'error'").groupby("degree"):
+        exponent = fitted_power(own.n_components, own.error)
         if exponent is not None:
-            variance = results["variances"][degree]
             yield (
                 f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
-                f"variance at x = y is {variance:.0f} K²"
+                f"variance at x = y is {_relative_variance(degree):.0f} K²"
             )
     bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C ="
-    for c in results["constants"]:
-        named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
-        yield (f"{named}: {bound} {c['C']:.3f}")
+    for c in constants(frame).itertuples():
+        named = f"m = {c.degree}, D = {c.n_components:,}, {c.pair}"
+        yield f"{named}: {bound} {c.C:.3f}"
 
 
-def tail(results: Mapping[str, Any]) -> pd.DataFrame:
+def tail(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the tails of the figure: those of x = y at the largest D."""
-    own = frame(results, "measure == 'tail' and pair == 'equal'")
+    own = frame.query("measure == 'tail' and pair == 'equal'")
     return own[own.n_components == own.n_components.max()]
 
 
@@ -275,28 +260,31 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
         }
 
 
-def _constants(tail: pd.DataFrame) -> pd.DataFrame:
+def constants(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the largest C for which the bound holds at all measured t."""
-    own = tail.assign(beyond=tail.share + tail.share_below).query(
-        "t > 0 and beyond > 0"
-    )
+    own = _beyond(frame)
     D = own.n_components
     own["C"] = (np.log(D) - np.log(own.beyond)) / (D * own.t) ** (1 / own.degree)
     keys = ["degree", "n_components", "pair"]
     return own.groupby(keys, sort=False).C.min().reset_index()
 
 
-def bernstein(tail: pd.DataFrame) -> pd.DataFrame:
+def bernstein(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the largest c for which eq. 22 holds at all measured t, for m = 1."""
-    own = tail.assign(beyond=tail.share + tail.share_below).query(
-        "t > 0 and beyond > 0"
-    )
+    own = _beyond(frame).query("degree == 1")
     own["K"] = own.pair.map(
         {pair: sub_exponential_norm(a) for pair, a in PAIRS.items()}
     )
     exponent = np.minimum((own.t / own.K) ** 2, own.t / own.K) * own.n_components
     own["c"] = (np.log(2) - np.log(own.beyond)) / exponent
     return own.groupby(["pair", "n_components", "K"], sort=False).c.min().reset_index()
+
+
+def _beyond(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the tails with the share of both sides, where there is any."""
+    own = frame.query("measure == 'tail' and t > 0")
+    own = own.assign(beyond=own.share + own.share_below)
+    return own[own.beyond > 0]
 
 
 @cache

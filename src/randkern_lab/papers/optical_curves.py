@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from ..figures import DASHED, Style
-from ..tables import frame
 from .published import published_rows
 
 
@@ -98,17 +97,13 @@ PUBLISHED_SIZES = (
 
 
 def drawn(
-    curves: Sequence[str],
-    least: int,
-    most: int,
-    exact: bool,
-    results: Mapping[str, Any],
+    frame: pd.DataFrame, curves: Sequence[str], least: int, most: int, exact: bool
 ) -> pd.DataFrame:
     """Return our records and the published ones that a panel shows."""
-    ours, data = frame(results), results["dataset"]
-    rows = ours.assign(source="ours", total_seconds=ours.fit_seconds)
+    data = frame.attrs["dataset"]
+    rows = frame.assign(source="ours", total_seconds=frame.fit_seconds)
     if data["name"].startswith("fashion-mnist") and data.get("complete"):
-        published = frame(results, key="published").assign(source="published")
+        published = published_curves().assign(source="published")
         total = published.projection_seconds + published.regression_seconds
         rows = pd.concat([rows, published.assign(total_seconds=total)])
     shown = rows.n_components.between(least, most)

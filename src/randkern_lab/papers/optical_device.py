@@ -39,8 +39,8 @@ from randkern.optics import SimulatedOPU, mean_count_per_bit
 
 from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
 from ..options import option
-from ..runner import Case, Recorder
-from ..tables import frame, listing, pivot
+from ..runner import Case, measure_all
+from ..tables import listing, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -86,7 +86,7 @@ _PUBLISHED = {
     (2, 0.1): "real_opu_2_new_param",
     (4, 1.0): "real_opu_4",
 }
-_RUN = Style("published run at this penalty", "#000000", "*", DASHED, False)
+_RUN = Style("published; at 1 times, the simulation", "#000000", "*", DASHED, False)
 # Devices by their light, the brightest first; the published runs at twice and at a
 # tenth of the penalty.
 _LIGHT = {
@@ -112,7 +112,7 @@ class Options(BinaryImageOptions):
     windows: int = option(1, "Draws: windows of the outputs of one device.", quick=3)
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Solve one Gram matrix of each variant and window for every D and penalty."""
     images = load_binary_images(options.data, options.data_dir)
     kernel = f"optical:{options.degree}"
@@ -171,26 +171,15 @@ def run(options: Options, recorder: Recorder) -> Case:
                 )
 
     cases = [{"variant": name, "seed": options.seed} for name in options.variants]
-    records = recorder.measure(cases, measure)
-    published = published_rows("fashion-mnist-features").set_index("features")
-    runs = {name: p for (m, p), name in _PUBLISHED.items() if m == options.degree}
-    theirs = published.loc[list(runs)].reset_index()
-    theirs = theirs[theirs.n_components.isin(sizes)]
-    theirs = theirs.assign(
-        penalty=theirs.features.map(runs), test_error=1 - theirs.test_accuracy
-    )
-    return {
-        "dataset": images.describe(),
-        "hyperparameters": setting.describe(),
-        "losses": list(_losses(records)),
-        "published": theirs[["features", "penalty", "n_components", "test_error"]],
-    }
+    records = measure_all(options, cases, measure)
+    records.attrs["dataset"] = images.describe()
+    records.attrs["hyperparameters"] = setting.describe()
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from pivot(
-        results,
-        frame(results),
+        frame,
         "{dataset[name]}, degree {arguments[degree]}: test error in %, "
         "{penalty:g} times the penalty",
         ("variant", "mean_count", "saturated"),
@@ -205,8 +194,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         per="penalty",
     )
     yield from pivot(
-        results,
-        _published(results),
+        published(frame),
         "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
         "variant",
         "n_components",
@@ -215,8 +203,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         per="penalty",
     )
     yield from pivot(
-        results,
-        pd.DataFrame(_together(results)),
+        pd.DataFrame(_together(frame)),
         "together: points added by the device and its penalty at D = "
         "{n_components:,}, beside the published runs",
         "penalty",
@@ -226,8 +213,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         label="{:g}".format,
     )
     yield from listing(
-        results,
-        pd.DataFrame(exposures(results)),
+        pd.DataFrame(exposures(frame)),
         "exposure: the mean count that explains the points added in a published run, "
         "and the one that explains both runs best",
         "D | times the penalty | published | mean count of this run | of both | ours "
@@ -237,9 +223,9 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors against D at each penalty, with those of the published runs."""
-    data, rows = results["dataset"], pd.concat([frame(results), _published(results)])
+    data, rows = frame.attrs["dataset"], pd.concat([frame, published(frame)])
     penalties = sorted(rows.penalty.unique(), key=[1, 2, 0.1].index)
     figure, axes = panels(len(penalties), size=(4.2, 4.2))
     for place, penalty in zip(axes, penalties, strict=True):
@@ -261,22 +247,34 @@ def figure(results: Mapping[str, Any]) -> Any:
         place.set_ylim(min(low), max(high))
         logarithmic(place, "y")
     rows = f"{data['name']}, {data['n_train']:,} training rows"
-    figure.suptitle(f"{rows}, degree {results['arguments']['degree']}")
+    figure.suptitle(f"{rows}, degree {frame.attrs['arguments']['degree']}")
     add_legend(figure, "right")
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for loss in results["losses"]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for loss in losses(frame):
         yield (
             f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
             f"D = {loss['n_components']:,}"
         )
 
 
-def _published(results: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the published errors beside which ours stand, as records."""
-    return frame(results, key="published").rename(columns={"features": "variant"})
+def published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the published errors of the same degree and D, as records."""
+    runs = {
+        name: penalty
+        for (degree, penalty), name in _PUBLISHED.items()
+        if degree == frame.attrs["arguments"]["degree"]
+    }
+    rows = published_rows("fashion-mnist-features").rename(
+        columns={"features": "variant"}
+    )
+    rows = pd.concat([rows[rows.variant == name] for name in runs])
+    rows = rows[rows.n_components.isin(frame.n_components)]
+    return rows.assign(
+        penalty=rows.variant.map(runs), test_error=1 - rows.test_accuracy
+    )
 
 
 def _added(rows: pd.DataFrame, variant: str, base: str, penalty: float) -> Any:
@@ -289,23 +287,22 @@ def _added(rows: pd.DataFrame, variant: str, base: str, penalty: float) -> Any:
     return 100 * (measured - simulated.mean()).dropna()
 
 
-def _together(results: Mapping[str, Any]) -> Iterator[Case]:
+def _together(frame: pd.DataFrame) -> Iterator[Case]:
     """Yield what devices of less and less light add to the computed features' error.
 
     These have a bias and the simulation's penalty, as the published ones; the device
     has neither.
     """
-    size = int(frame(results).n_components.max())
-    ours, published = (
-        rows[rows.n_components == size]
-        for rows in (frame(results), _published(results))
+    size = int(frame.n_components.max())
+    ours, theirs = (
+        rows[rows.n_components == size] for rows in (frame, published(frame))
     )
     names = {"published": "real_opu_2", "published again": "real_opu_2_new_param"}
     for penalty in _RUNS:
         named = {"penalty": penalty, "n_components": size}
         for rows, base, shown in (
             (ours, "computed", _LIGHT),
-            (published, "sim_opu_2", names),
+            (theirs, "sim_opu_2", names),
         ):
             for what, name in shown.items():
                 added = _added(rows, name, base, penalty)
@@ -313,16 +310,15 @@ def _together(results: Mapping[str, Any]) -> Iterator[Case]:
                     yield {**named, "what": what, "added": added.mean()}
 
 
-def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
+def exposures(frame: pd.DataFrame) -> Iterator[Case]:
     """Yield the mean counts whose losses are nearest to those of the published runs.
 
     Losses of mean counts between those measured are interpolated linearly in the
     logarithm of the count. ``alone`` is fitted to one run, ``both`` to the two by least
     squares, in units of the standard deviation of the draws if there are several.
     """
-    records = frame(results)
-    for size, published in _published(results).groupby("n_components"):
-        ours = records[records.n_components == size]
+    for size, runs in published(frame).groupby("n_components"):
+        ours = frame[frame.n_components == size]
         means = ours.groupby("variant").mean_count.mean()
         light = [name for name in reversed(_LIGHT.values()) if name in means]
         counts = [means[name] for name in light]
@@ -331,7 +327,7 @@ def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
         tried = np.geomspace(counts[0], counts[-1], 401)
         fitted = []
         for penalty, run in _RUNS.items():
-            theirs = _added(published, run, "sim_opu_2", penalty)
+            theirs = _added(runs, run, "sim_opu_2", penalty)
             added = [_added(ours, name, "computed", penalty) for name in light]
             if len(theirs) and all(map(len, added)):
                 losses = [points.mean() for points in added]
@@ -356,7 +352,7 @@ def exposures(results: Mapping[str, Any]) -> Iterator[Case]:
             }
 
 
-def _losses(records: pd.DataFrame) -> Iterator[Case]:
+def losses(records: pd.DataFrame) -> Iterator[Case]:
     """Yield what each change alone adds to the error, at the largest D.
 
     The bias and the penalty are those of computed features, the others are compared

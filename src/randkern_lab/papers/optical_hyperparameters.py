@@ -36,7 +36,7 @@ from randkern.study.kernel_choices import parse_kernel
 
 from ..figures import BLUE, new_figure
 from ..options import option
-from ..runner import Case, Recorder
+from ..runner import Case, measure_all
 from ..tables import at_edges, edge_notes, listing
 from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
@@ -78,7 +78,7 @@ class Options(BinaryImageOptions):
 SKIPPED_BY = ("kernel", "value")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Decompose one system for each lengthscale or bias of the published grids."""
     kernels, size = options.kernels, options.n_components
     check_memory(
@@ -91,13 +91,12 @@ def run(options: Options, recorder: Recorder) -> Case:
     rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
     rows = rows[: options.rows]
     held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
-    published = pd.concat(map(_published, kernels), ignore_index=True)
-    published = _cells(published)
+    theirs = _cells(published(pd.DataFrame({"kernel": kernels})))
 
     def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
         kernel, value = case["kernel"], case["value"]
-        own, opens = published[published.kernel == kernel], KERNELS[kernel][1]
+        own, opens = theirs[theirs.kernel == kernel], KERNELS[kernel][1]
         features = randkern.RandomFeatures(
             parse_kernel(kernel).build(value),
             size,
@@ -134,30 +133,15 @@ def run(options: Options, recorder: Recorder) -> Case:
     cases = [
         {"kernel": kernel, "value": value}
         for kernel in options.kernels
-        for value in _values(options, published[published.kernel == kernel])
+        for value in _values(options, theirs[theirs.kernel == kernel])
     ]
-    records = recorder.measure(cases, measure)
-    tried = _cells(records)
-    best = {
-        str(kernel): recorder.records[own.index[0]] | {"at_edge": _edges(own)}
-        for kernel, own in tried.groupby("kernel", sort=False)
+    records = measure_all(options, cases, measure)
+    records.attrs["dataset"] = images.describe() | {
+        "n_train": len(rows),
+        "n_components": size,
+        "validation": f"{len(held_out):,} of the training rows",
     }
-    shown = ["kernel", "hyperparameters", "validation_error", "test_error"]
-    theirs = {
-        str(kernel): own[shown].iloc[0].to_dict()
-        for kernel, own in published.groupby("kernel", sort=False)
-    }
-    return {
-        "dataset": images.describe()
-        | {
-            "n_train": len(rows),
-            "n_components": size,
-            "validation": f"{len(held_out):,} of the training rows",
-        },
-        "best": best,
-        "published_best": theirs,
-        "published": published.sort_index()[shown],
-    }
+    return records
 
 
 def _values(options: Options, published: pd.DataFrame) -> list[float]:
@@ -173,10 +157,9 @@ def _values(options: Options, published: pd.DataFrame) -> list[float]:
     return values[values.index(best) % 2 :: 2]
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     yield from listing(
-        results,
-        pd.DataFrame(_best(results)),
+        _best(frame),
         "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
         "{dataset[n_components]:,}: the best of each grid, errors in %",
         "kernel |  | ℓ or ν | scale | alpha | validation | test",
@@ -184,8 +167,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         "{validation_error:.2p} | {test_error:.2p}",
     )
     yield from listing(
-        results,
-        pd.DataFrame(_at_published_best(results)),
+        pd.DataFrame(_at_published_best(frame)),
         "at the published optimum, and the least and greatest error of smaller "
         "α/s² at its ℓ or ν, in %",
         "kernel |  | ℓ or ν | α/s² | validation | test | least | greatest",
@@ -194,7 +176,7 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return the grids as heatmaps, each above the published one.
 
     There is a panel per lengthscale or bias, with a colour scale per kernel; the
@@ -203,18 +185,20 @@ def figure(results: Mapping[str, Any]) -> Any:
     from matplotlib.colors import LogNorm
 
     pairs = {}
-    cells = {key: _cells(results[key]) for key in ("records", "published")}
-    for kernel in KERNELS:
-        ours, published = (_panels(own[own.kernel == kernel]) for own in cells.values())
-        if ours:
-            theirs = {value: published[value] for value in ours}
-            pairs[kernel] = ("best", ours), ("published_best", theirs)
+    best = {"ours": optima(frame), "published": optima(published(frame))}
+    for kernel in best["ours"]:
+        ours, theirs = (
+            _panels(cells[cells.kernel == kernel])
+            for cells in (_cells(frame), _cells(published(frame)))
+        )
+        shown = {value: theirs[value] for value in ours}
+        pairs[kernel] = ("ours", ours), ("published", shown)
     width = max(len(ours) for (_, ours), _ in pairs.values())
     figure = new_figure(
         1.2 + max(2.0 * width, 3.2),
         0.9 + 4.0 * len(pairs),
-        f"{results['dataset']['name']}, D = {results['dataset']['n_components']:,}; "
-        "published: Fashion-MNIST, D = 10,000",
+        "{name}, D = {n_components:,}; ".format(**frame.attrs["dataset"])
+        + "published: Fashion-MNIST, D = 10,000",
     )
     grid = figure.subplots(2 * len(pairs), width, squeeze=False)
     for i, (kernel, pair) in enumerate(pairs.items()):
@@ -224,17 +208,17 @@ def figure(results: Mapping[str, Any]) -> Any:
         )
         least = np.nanmin(errors[errors > 0])  # above twice it is one colour
         norm = LogNorm(least, min(np.nanmax(errors), 2 * least), clip=True)
-        for row, (key, own) in zip(rows, pair, strict=True):
-            best = results[key][kernel]["hyperparameters"]
-            name = kernel if key == "best" else "published"
+        for row, (source, own) in zip(rows, pair, strict=True):
+            chosen = best[source][kernel]["hyperparameters"]
+            name = kernel if source == "ours" else "published"
             for axes in row[len(own) :]:
                 axes.set_visible(False)
             for axes, (value, table) in zip(row, own.items(), strict=False):
                 image = _heatmap(axes, table, norm)
                 at = f"{SYMBOLS[opens]} = {axis_number(value)}"
                 axes.set_title(f"{name}, {at}", fontsize=8)
-                if value == best[opens]:
-                    _framed(axes, table, best)
+                if value == chosen[opens]:
+                    _framed(axes, table, chosen)
             row[0].set_ylabel("scale", fontsize=8)
         bar = figure.colorbar(image, ax=list(rows.flat))
         bar.set_label("validation error", fontsize=8)
@@ -245,44 +229,51 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for kernel, best in results["best"].items():
-        yield from edge_notes(kernel, best["at_edge"])
-    size = results["dataset"]["n_components"]
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    cells = _cells(frame)
+    for kernel in optima(frame):
+        yield from edge_notes(kernel, _edges(cells[cells.kernel == kernel]))
+    size = frame.attrs["dataset"]["n_components"]
     yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
 
 
-def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the best cells of each kernel, here and published."""
-    for kernel, (_, opens) in KERNELS.items():
-        for source, key in (("here", "best"), ("published", "published_best")):
-            if kernel in results[key]:
-                best = results[key][kernel]
-                named = best["hyperparameters"]
-                yield {**best, **named, "source": source, "opens": named[opens]}
+def optima(cells: pd.DataFrame) -> dict[str, Case]:
+    """Return the best cell of each kernel."""
+    best = _cells(cells).groupby("kernel", sort=False).head(1)
+    found = {cell["kernel"]: cell for cell in best.to_dict("records")}
+    return {kernel: found[kernel] for kernel in KERNELS if kernel in found}
 
 
-def _at_published_best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _best(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the best cells of each kernel, here and published."""
+    theirs = optima(published(frame))
+    rows = [
+        {**cell, "source": source}
+        for kernel, own in optima(frame).items()
+        for source, cell in (("here", own), ("published", theirs[kernel]))
+    ]
+    best = pd.DataFrame(rows)
+    best.attrs = frame.attrs
+    return best
+
+
+def _at_published_best(frame: pd.DataFrame) -> Iterator[Case]:
     """Yield our cell and the published one at the published optimum, and the ranges.
 
     These are the least and the greatest error of the cells of that lengthscale or bias
     whose α/s² is at most that of the optimum.
     """
-    cells = {"here": _cells(results["records"])}
-    cells["published"] = _cells(results["published"])
-    for kernel, best in results["published_best"].items():
-        named = best["hyperparameters"]
-        opens, most = named[KERNELS[kernel][1]], _penalty(named) * 1.001
+    theirs = published(frame)
+    cells = {"here": _cells(frame), "published": _cells(theirs)}
+    for kernel, best in optima(theirs).items():
         for source, tried in cells.items():
-            own = tried[(tried.kernel == kernel) & (tried.opens == opens)]
-            own = own[own.penalty <= most]
-            at = own[(own.scale == named["scale"]) & (own.alpha == named["alpha"])]
+            own = tried[(tried.kernel == kernel) & (tried.opens == best["opens"])]
+            own = own[own.penalty <= 1.001 * best["penalty"]]
+            at = own[(own.scale == best["scale"]) & (own.alpha == best["alpha"])]
             errors = own.validation_error
             for cell in at.to_dict("records"):
-                yield cell | {
-                    **{"source": source, "least": errors.min()},
-                    "greatest": errors.max(),
-                }
+                ends = {"least": errors.min(), "greatest": errors.max()}
+                yield {**cell, "source": source, **ends}
 
 
 def _penalty(named: Mapping[str, float]) -> float:
@@ -290,14 +281,13 @@ def _penalty(named: Mapping[str, float]) -> float:
     return float(f"{named['alpha'] / named['scale'] ** 2:.6g}")
 
 
-def _cells(records: Any) -> pd.DataFrame:
+def _cells(cells: pd.DataFrame) -> pd.DataFrame:
     """Return cells with their hyperparameters as columns, the best first.
 
     ``opens`` is the lengthscale or bias. The best have the smallest error, the scale
     nearest to 1, and the largest penalty: only α/s² matters, so equal errors are
     common.
     """
-    cells = pd.DataFrame(records)
     named = pd.json_normalize(cells.hyperparameters).set_index(cells.index)
     named = named.reindex(columns=["lengthscale", "bias", "scale", "alpha"])
     cells = cells.join(named[["scale", "alpha"]])
@@ -351,6 +341,11 @@ def _framed(axes: Any, table: Any, best: Mapping[str, float]) -> None:
     frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=BLUE, lw=1.8)
     frame.set_clip_on(False)
     axes.add_patch(frame)
+
+
+def published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the published grids of the same kernels, without failed solves."""
+    return pd.concat(map(_published, frame.kernel.unique()), ignore_index=True)
 
 
 def _published(kernel: str) -> pd.DataFrame:

@@ -65,9 +65,9 @@ from randkern.solvers import PCG
 
 from ..figures import add_legend, curves, logarithmic, name_axes, panels
 from ..options import option
-from ..runner import Case, Recorder
+from ..runner import Case, measure_all
 from ..scoring import ended, fit_and_score, random_rows
-from ..tables import frame, listing, pivot
+from ..tables import listing, pivot
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import (
     HELD_OUT_ROWS,
@@ -201,8 +201,7 @@ class Work:
     def on_device(self, name: str, size: int, seed: int) -> Iterator[Case]:
         """Fit the counts of one acquisition."""
         setting, stored = self.setting(name), self.counts
-        degree = setting.build().degree
-        described = {"described": stored.described}
+        degree, described = setting.build().degree, {"described": stored.described}
         if size > _DIRECT:
             train, test = (stored.blocks(part, size, degree) for part in (0, 1))
             data = train, None, [block.X for block in test]
@@ -336,28 +335,23 @@ class Work:
 SKIPPED_BY = ("curve", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Fit five families of features and their exact kernels to the same images."""
     resolve_memory_limit(options.memory_limit)  # raises before the work
     fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
     images = load_binary_images(options.data, options.data_dir, fixed)
-    recorder.say("choosing hyperparameters")
     kernels = list(dict.fromkeys(CURVES[name].kernel for name in options.curves))
     settings = optical_settings(images, kernels)
     with ExitStack() as stack:
         X, X_test = (X.astype(np.float32) for X in (images.X_train, images.X_test))
         work = Work(options, images, X, X_test, settings, stack)
         work.compile()
-        records = recorder.measure(_cases(options), work.measure)
-    described = [r.pop("described") for r in recorder.records if "described" in r]
-    result = {"dataset": images.describe(), "published": published_curves()}
-    asked = {"arguments": options.arguments()}
-    return {
-        **result,
-        "hyperparameters": {k: s.describe() for k, s in settings.items()},
-        "device": list({item["bias"]: item for item in described}.values()),
-        "compared": _compared({**result, "records": records, **asked}),
-    }
+        records = measure_all(options, _cases(options), work.measure)
+    described = records.pop("described").dropna() if "described" in records else []
+    records.attrs["dataset"] = images.describe()
+    records.attrs["hyperparameters"] = {k: s.describe() for k, s in settings.items()}
+    records.attrs["device"] = list(described[:1])
+    return records
 
 
 def _cases(options: Options) -> Iterator[Case]:
@@ -392,32 +386,31 @@ def _cases(options: Options) -> Iterator[Case]:
                     yield case(name, size, seed)
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
-    compared = _compared(results)
-    totals = compared[_from(10_000, compared) & compared.published_fit_seconds.notna()]
-    records = frame(results)
-    beyond = records[_from(_DIRECT + 1, records) & (records.curve != "linear")]
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    both = compared(frame)
+    totals = both[_from(10_000, both) & both.published_fit_seconds.notna()]
+    beyond = frame[_from(_DIRECT + 1, frame) & (frame.curve != "linear")]
     for rows, title, cell, shown in (
         (
-            records,
+            frame,
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
             "{test_error:.2p}",
             CURVES,
         ),
         (
-            compared,
+            both,
             "test error in %, ours / published on Fashion-MNIST",
             "{ours:.2p} / {published:.2p}",
             CURVES,
         ),
         (
-            compared,
+            both,
             "seconds of projection, ours / published (GPUs, and the device)",
             "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
             CURVES,
         ),
         (
-            compared,
+            both,
             "seconds of regression, ours / published (GPUs)",
             "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
             CURVES,
@@ -436,22 +429,21 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         ),
     ):
         headings = tuple(shown)
-        yield from pivot(results, rows, title, "n_components", "curve", cell, headings)
+        yield from pivot(rows, title, "n_components", "curve", cell, headings)
     yield from listing(
-        results,
-        pd.DataFrame(results["dataset"].get("threshold_errors", ())),
+        pd.DataFrame(frame.attrs["dataset"].get("threshold_errors", ())),
         "appendix D.1: validation error by threshold, in %",
         "pixels are lit above | error",
         "{above:.3g} | {validation_error:.2p}",
     )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return errors and seconds against D, and the thresholds if they were compared.
 
     Published curves are dashed.
     """
-    data = results["dataset"]
+    data = frame.attrs["dataset"]
     rows = f"{data['name']}, {data['n_train']:,} training rows"
     figure, axes = panels(6, 3, (4.9, 4.1), rows)
     for place, (title, y, names, least, most) in zip(
@@ -466,7 +458,7 @@ def figure(results: Mapping[str, Any]) -> Any:
         ),
         strict=True,
     ):
-        shown = drawn(names, least, most, y == "test_error", results)
+        shown = drawn(frame, names, least, most, y == "test_error")
         curves(
             place,
             shown,
@@ -502,17 +494,17 @@ def _thresholds(dataset: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for kernel, named in results["hyperparameters"].items():
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for kernel, named in frame.attrs["hyperparameters"].items():
         known = {k: v for k, v in named.items() if isinstance(v, float)}
         numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
         yield f"{kernel}: {numbers} ({named['origin']})"
-    yield from _closeness(results)
-    yield from _below(results)
-    yield from _outcomes(frame(results))
+    yield from _closeness(frame)
+    yield from _below(frame)
+    yield from _outcomes(frame)
     errors, theirs = (
         rows.pivot_table("test_error", "n_components", "curve").reindex(columns=CURVES)
-        for rows in (frame(results), published_curves())
+        for rows in (frame, published_curves())
     )
     for kind, pair in PAIRS.items():
         ours = f"{kind}: m = 4 has a smaller error than m = 2"
@@ -531,16 +523,20 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
                 f"{100 * (measured - computed):+.2f} points "
                 f"(published: about {about} at 100,000)"
             )
-    yield from map(device_note, results["device"])
+    yield from map(device_note, frame.attrs["device"])
 
 
-def _compared(results: Mapping[str, Any]) -> pd.DataFrame:
+def published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what was published on Fashion-MNIST."""
+    return published_curves()
+
+
+def compared(frame: pd.DataFrame) -> pd.DataFrame:
     """Return published errors and seconds beside ours, and why they may differ."""
     keys = ["curve", "n_components"]
     seconds = ["projection_seconds", "regression_seconds", "fit_seconds"]
-    records, published = pd.DataFrame(results["records"]), results["published"]
-    records = records.astype(dict.fromkeys([*seconds, "n_components"], float))
-    published = pd.DataFrame(published).astype({"n_components": float})
+    records = frame.astype(dict.fromkeys([*seconds, "n_components"], float))
+    published = published_curves().astype({"n_components": float})
     published["fit_seconds"] = published[seconds[:2]].sum(axis=1, skipna=False)
     published = published.rename(
         columns={name: f"published_{name}" for name in seconds}
@@ -554,16 +550,17 @@ def _compared(results: Mapping[str, Any]) -> pd.DataFrame:
     both = published.rename(columns={"test_error": "published"})
     both = both.merge(ours.reset_index(), on=keys)
     both["difference"] = 100 * (both.ours - both.published)
-    both["reasons"] = [", ".join(_reasons(results, row)) for row in both.itertuples()]
+    attrs = frame.attrs
+    both["reasons"] = [", ".join(_reasons(attrs, row)) for row in both.itertuples()]
     return both
 
 
-def _reasons(results: Mapping[str, Any], row: Any) -> Iterator[str]:
+def _reasons(attrs: Mapping[Any, Any], row: Any) -> Iterator[str]:
     """Yield why an error may differ from the published one."""
-    dataset, curve = results["dataset"], CURVES[row.curve]
+    dataset, curve = attrs["dataset"], CURVES[row.curve]
     if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
         yield "data"
-    if results["arguments"]["threshold"] == "validated":
+    if attrs["arguments"]["threshold"] == "validated":
         yield "threshold"
     if row.n_components != row.n_components:
         if row.n_train < dataset["n_train"]:
@@ -583,10 +580,10 @@ def _at(size: float) -> str:
     return "the exact kernel" if size != size else f"D = {size:,.0f}"
 
 
-def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
+def _closeness(frame: pd.DataFrame) -> Iterator[str]:
     """Yield how far errors are from the published ones on the same data."""
-    compared = _compared(results)
-    same = compared[(compared.reasons == "") & _from(_CLOSE_FROM, compared)]
+    both = compared(frame)
+    same = both[(both.reasons == "") & _from(_CLOSE_FROM, both)]
     for curve, own in same.groupby("curve", sort=False):
         far = own.loc[own.difference.abs().idxmax()]
         verdict = "within" if abs(far.difference) <= _CLOSE else "NOT within"
@@ -597,14 +594,14 @@ def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _below(results: Mapping[str, Any]) -> Iterator[str]:
+def _below(frame: pd.DataFrame) -> Iterator[str]:
     """Yield how many errors are below the published ones of independent rows."""
-    compared = _compared(results)
-    small = compared.n_components.between(100, 1000) & (compared.reasons == "")
-    own = compared[small].difference
+    both = compared(frame)
+    small = both.n_components.between(100, 1000) & (both.reasons == "")
+    own = both[small].difference
     if len(own):
         named = {"auto": "structured", "dense": "independent"}
-        projection = results["arguments"]["projection"]
+        projection = frame.attrs["arguments"]["projection"]
         yield (
             f"{named.get(projection, projection)} rows: of {len(own)} mean errors at "
             f"100 ≤ D ≤ 1,000 {sum(own < 0)} are below those published, "

@@ -25,7 +25,7 @@ Deviations.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,11 +43,12 @@ from randkern.plan import evaluate
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..figures import LONG, Style, add_legend, curves, panels
 from ..options import CommonOptions, option
-from ..runner import Case, Recorder, SkippedCase, grid
-from ..tables import fitted_power, frame, pivot
+from ..runner import Case, SkippedCase, grid, measure_all
+from ..tables import fitted_power, pivot
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
+_GROWING = ("streamed", "structured")
 _QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
     "dense": Style("dense", "black"),
@@ -75,6 +76,7 @@ class Options(CommonOptions):
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
+    methods: tuple[str, ...] = option(METHODS, "", among=METHODS)
     batch: tuple[int, ...] = option(
         (1000, 3000), "Rows; published are 20, 1,000 and 3,000.", quick=(20, 50)
     )
@@ -92,7 +94,7 @@ class Options(CommonOptions):
 SKIPPED_BY = ("method", "batch", "n_components")
 
 
-def run(options: Options, recorder: Recorder) -> Case:
+def run(options: Options) -> pd.DataFrame:
     """Measure one method at one D after the other, beside the device's model."""
     cpu, gpu = cpu_meter(), gpu_meter()
     torch, no_gpu = _torch_with_gpu()
@@ -144,43 +146,26 @@ def run(options: Options, recorder: Recorder) -> Case:
 
     by_size = grid(
         batch=batches,
-        method=(*METHODS, "device"),
+        method=(*options.methods, "device"),
         n_components=options.n_components,
     )
-    records = recorder.measure(
-        [c | {"columns": c["n_components"], "growth": False} for c in by_size], measure
+    growing = grid(
+        method=[m for m in _GROWING if m in options.methods],
+        n_components=[options.growth_components],
+        columns=[options.growth_components],
+        batch=[max(1, round(share * max(batches))) for share in _GROWTH],
+        growth=[True],
     )
-    growing = recorder.measure(
-        grid(
-            method=("streamed", "structured"),
-            n_components=[options.growth_components],
-            columns=[options.growth_components],
-            batch=[max(1, round(share * max(batches))) for share in _GROWTH],
-            growth=[True],
-        ),
-        measure,
-    )
-    powers = {
-        str(method): fitted_power(own.batch, own.seconds)
-        for method, own in growing.groupby("method", sort=False)
-    }
-    published = [_published(batch) for batch in batches]
-    pairs = zip(batches, published, strict=True)
-    theirs = [rows.assign(batch=batch) for batch, rows in pairs]
-    return {
-        "energy": {"cpu": cpu.name, "gpu": gpu.name},
-        "crossings": _crossings(records),
-        "published": pd.concat(published),
-        "published_crossings": _crossings(pd.concat(theirs)),
-        "growth": powers,
-    }
+    square = [c | {"columns": c["n_components"], "growth": False} for c in by_size]
+    records = measure_all(options, [*square, *growing], measure)
+    records.attrs["energy"] = {"cpu": cpu.name, "gpu": gpu.name}
+    return records
 
 
-def tables(results: Mapping[str, Any]) -> Iterator[Any]:
+def tables(frame: pd.DataFrame) -> Iterator[Any]:
     for quantity in _QUANTITIES:
         yield from pivot(
-            results,
-            counted(results, quantity),
+            counted(frame, quantity),
             f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
             "published)",
             "n_components",
@@ -190,12 +175,12 @@ def tables(results: Mapping[str, Any]) -> Iterator[Any]:
         )
 
 
-def figure(results: Mapping[str, Any]) -> Any:
+def figure(frame: pd.DataFrame) -> Any:
     """Return seconds and joules against D, for each batch."""
     shown = [
         (batch, quantity, own)
         for quantity in _QUANTITIES
-        for batch, own in costs(results, quantity).groupby("batch")
+        for batch, own in costs(frame, quantity).groupby("batch")
     ]
     figure, axes = panels(len(shown), 2, (4.8, 4.0))
     for place, (batch, quantity, records) in zip(axes, shown, strict=True):
@@ -213,9 +198,12 @@ def figure(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def notes(results: Mapping[str, Any]) -> Iterator[str]:
-    for key, source in (("crossings", ""), ("published_crossings", ", published")):
-        for crossing in results[key]:
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for source, own in (
+        ("", crossings(frame)),
+        (", published", published_crossings(frame)),
+    ):
+        for crossing in own:
             size, quantity = crossing["n_components"], crossing["quantity"]
             where = f"from D = {size or 0:,.0f} on"
             if not size:
@@ -224,19 +212,20 @@ def notes(results: Mapping[str, Any]) -> Iterator[str]:
                 f"{crossing['method']}{source}, {crossing['batch']:,} rows: the "
                 f"device takes less {_QUANTITIES[quantity]} {where}"
             )
-    for method, power in results["growth"].items():
+    for method, own in frame[frame.growth].groupby("method", sort=False):
+        power = fitted_power(own.batch, own.seconds)
         if power is not None:
             yield (f"{method}: seconds grow with the rows as n^{power:.2f}")
-    yield f"energy of the processor: {results['energy']['cpu']}"
-    yield f"energy of the GPU: {results['energy']['gpu']}"
+    yield f"energy of the processor: {frame.attrs['energy']['cpu']}"
+    yield f"energy of the GPU: {frame.attrs['energy']['gpu']}"
 
 
-def costs(results: Mapping[str, Any], quantity: str) -> pd.DataFrame:
+def costs(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """Return our records and the published ones of the nearest batch.
 
     Where nothing of ours was measured, those of the device's model remain.
     """
-    ours = frame(results, "not growth")
+    ours = frame[~frame.growth]
     parts = []
     for batch, own in ours[ours[quantity].notna()].groupby("batch", sort=False):
         published = _published(batch).query("method == 'P100'")
@@ -244,13 +233,10 @@ def costs(results: Mapping[str, Any], quantity: str) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def counted(results: Mapping[str, Any], quantity: str) -> pd.DataFrame:
+def counted(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """Return the costs at our D."""
-    sizes, all_costs = (
-        frame(results, "not growth").n_components,
-        costs(results, quantity),
-    )
-    return all_costs[all_costs.n_components.isin(sizes)]
+    shown = costs(frame, quantity)
+    return shown[shown.n_components.isin(frame[~frame.growth].n_components)]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
@@ -316,15 +302,30 @@ def _published(batch: int) -> pd.DataFrame:
     return both.sort_index(kind="stable", ignore_index=True)
 
 
-def _crossings(records: pd.DataFrame) -> list[Case]:
+def published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the published costs, of the batches nearest to ours."""
+    batches = frame[~frame.growth].batch.unique()
+    return pd.concat([_published(batch).assign(batch=batch) for batch in batches])
+
+
+def crossings(frame: pd.DataFrame) -> list[Case]:
     """Return the D from which the device needs less, by log-log interpolation."""
+    return _crossings(frame[~frame.growth])
+
+
+def published_crossings(frame: pd.DataFrame) -> list[Case]:
+    """Return the same of the published costs."""
+    return _crossings(published(frame))
+
+
+def _crossings(costs: pd.DataFrame) -> list[Case]:
     crossings = []
-    for batch, own in records.groupby("batch", sort=False):
+    for batch, own in costs.groupby("batch", sort=False):
         device = own[own.method == "device"].set_index("n_components")
-        for method, costs in own[own.method != "device"].groupby("method", sort=False):
-            costs = costs.set_index("n_components")
+        for method, ours in own[own.method != "device"].groupby("method", sort=False):
+            ours = ours.set_index("n_components")
             for quantity in _QUANTITIES:
-                ratios = (costs[quantity] / device[quantity]).dropna().astype(float)
+                ratios = (ours[quantity] / device[quantity]).dropna().astype(float)
                 if len(ratios):
                     named = {"batch": int(batch), "method": method}
                     size = crossing(list(ratios.sort_index().items()))
