@@ -10,6 +10,7 @@ EXPERIMENTS = (
     "transfer-learning",
     "projection-cost",
     "optical-convergence",
+    "optical-solvers",
     "compositional-accuracy",
     "compositional-bounds",
     "compositional-structure",

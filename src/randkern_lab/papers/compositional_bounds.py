@@ -46,7 +46,7 @@ SCHEMES: Mapping[str, Style] = {
     "coordinate": Style("coordinate: √n x_j", "red", "^"),
     "direction": Style("direction: √n w·x", "orange", "X"),
     "plane": Style("random planes", "sky", "s", DASHED),
-    "normal": Style("normal z, largest draw", "grey", "v", DOTTED),
+    "normal": Style("normal z, largest draw", "#8C564B", "v", DOTTED),
     "random set": Style("least of random sets", "green", "D"),
     "balanced set": Style("a set, balanced step by step", "pink", "P", DASHED),
 }
@@ -139,7 +139,7 @@ def figure(frame: pd.DataFrame) -> Any:
             "value",
             {
                 (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
-                for n, colour in ((3, "blue"), (4, "green"), (8, "red"))
+                for n, colour in ((3, "#B5B5B5"), (4, "#757575"), (8, "#202020"))
                 for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
             },
             ("C2", "kind"),

@@ -9,32 +9,29 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from randkern._extras import import_extra
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
 
-# Statistics of the images on which torchvision's networks were trained.
-_CHANNEL_MEAN = (0.485, 0.456, 0.406)
-_CHANNEL_STD = (0.229, 0.224, 0.225)
+from .networks import pretrained
+
 _BATCH = 128  # images
 
 
-class PaperLayer(NamedTuple):
-    """A layer of Table 1 of Ohana et al. (2020), by its names there and in torchvision.
+class Layer(NamedTuple):
+    """A layer of a network, by the name of its column in a table and of its module.
 
     Images are resized to `image_size` pixels per side.
     """
 
     architecture: str
     layer: str
-    network: str
     module: str
     image_size: int
 
 
-PAPER_LAYERS = tuple(
-    PaperLayer(architecture, layer, architecture.lower(), module, size)
+LAYERS = tuple(
+    Layer(architecture, layer, module, size)
     for architecture, layer, module, size in (
         ("ResNet34", "L1", "layer1", 32),
         ("ResNet34", "L2", "layer2", 32),
@@ -48,36 +45,29 @@ PAPER_LAYERS = tuple(
         ("VGG16", "MP4", "features.23", 32),
         ("VGG16", "MP5", "features.30", 32),
         ("VGG16", "Final", "avgpool", 224),
+        # not in the paper
+        ("SqueezeNet", "Fire5", "pool5", 128),
+        ("SqueezeNet", "Fire9", "fire9", 128),
+        ("SqueezeNet", "Final", "fire9", 227),
+        ("EfficientNet-Lite0", "Final", "_bn1", 64),
     )
 )
 
 
-def extract_features(layer: PaperLayer, images: NDArray[Any], path: Path) -> None:
+def extract_features(layer: Layer, images: NDArray[Any], path: Path) -> None:
     """Write the output of a pretrained layer for every image to a ``.npy`` file.
 
-    `images`, of shape (n, height, width, 3) in [0, 1], are standardised with the mean
-    and deviation of ImageNet's channels, and resized bilinearly; maps and channels are
-    flattened. The weights are downloaded.
+    `images`, of shape (n, height, width, 3) in [0, 1], are resized bilinearly; maps and
+    channels are flattened, and rounded to float16.
     """
-    torch = import_extra("torch", "the extraction of features", "gpu")
-    models = import_extra("torchvision.models", "a network of torchvision", "gpu")
-    module = models.get_model(layer.network, weights="DEFAULT").eval()
-    outputs: list[Any] = []
-    module.get_submodule(layer.module).register_forward_hook(
-        lambda *call: outputs.append(call[2])
-    )
-    mean, std = (np.array(v, dtype=np.float32) for v in (_CHANNEL_MEAN, _CHANNEL_STD))
-    partial, written, shape = path.with_suffix(".part"), None, (layer.image_size,) * 2
+    network = pretrained(layer.architecture)
+    partial, written = path.with_suffix(".part"), None
     for start in range(0, len(images), _BATCH):
-        pixels = (images[start : start + _BATCH].astype(np.float32) - mean) / std
-        batch = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
-        with torch.inference_mode():
-            batch = torch.nn.functional.interpolate(batch, shape, mode="bilinear")
-            module(batch)
-        rows = outputs.pop().flatten(1).numpy()
+        batch = images[start : start + _BATCH].astype(np.float32)
+        rows = network.outputs(layer.module, batch, layer.image_size)
         if written is None:
             size = len(images), rows.shape[1]
-            written = open_memmap(partial, "w+", dtype=np.float32, shape=size)
+            written = open_memmap(partial, "w+", dtype=np.float16, shape=size)
         written[start : start + len(rows)] = rows
     del written  # writes what is left
     partial.replace(path)
@@ -99,8 +89,8 @@ def load_features(
     """Load features of training and test images, or extract them from CIFAR-10.
 
     `layer` is the prefix of the files, ``"pixels"`` for the pixels of CIFAR-10 or, with
-    `network`, a layer of Table 1; extracted features are stored in `scratch` and
-    reused. A quick run uses at most 1,000 training and 500 test images, and without a
+    `network`, one of `LAYERS`; extracted features are stored in `scratch` and reused.
+    A quick run uses at most 1,000 training and 500 test images, and without a
     directory the pixels of digits.
     """
     if data_dir is None and not quick:
@@ -162,9 +152,9 @@ def _extracted(
 ) -> tuple[Any, ...]:
     """Return a name, and rows and labels of CIFAR-10 by a pretrained network."""
     asked = network.lower(), layer.lower()
-    known = {(k.architecture.lower(), k.layer.lower()): k for k in PAPER_LAYERS}
+    known = {(k.architecture.lower(), k.layer.lower()): k for k in LAYERS}
     if asked not in known:
-        names = ", ".join(f"{k.architecture} {k.layer}" for k in PAPER_LAYERS)
+        names = ", ".join(f"{k.architecture} {k.layer}" for k in LAYERS)
         raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
     wanted, result = known[asked], list[Any]()
     data: Any = load_dataset("cifar10", data_dir=data_dir)
@@ -177,7 +167,8 @@ def _extracted(
         ):
             images = np.asarray(rows[:1000] if quick else rows)
             images = images.reshape(-1, *data.image_shape)
-            path = folder / f"{wanted.network}-{wanted.module}-{len(images)}-{part}.npy"
+            name = f"{wanted.architecture}-{wanted.layer}-{len(images)}-{part}.npy"
+            path = folder / name.lower()
             if not path.is_file():
                 extract_features(wanted, images, path)
             # A temporary folder is deleted, so its files are read, not mapped.

@@ -88,7 +88,7 @@ class Options(DataOptions):
     hard_rows: int = option(400, "Rows of the hard margins.", quick=100, least=20)
     test_rows: int = option(5000, "Generated test rows.", quick=500)
     penalty: float = option(1.0, "C of the generated rows; MNIST has 10 times as much.")
-    peer_rows: int = option(10_000, "Most rows of scikit-learn's SVC.")
+    peer_rows: int = option(60_000, "Most rows of scikit-learn's SVC.")
     repeats: int = option(3, "Draws of the features of soft margins.", quick=1)
 
 

@@ -86,7 +86,7 @@ _PUBLISHED = {
     (2, 0.1): "real_opu_2_new_param",
     (4, 1.0): "real_opu_4",
 }
-_RUN = Style("published run at this penalty", "#000000", "*", DASHED, False)
+_RUN = Style("published; at 1 times, the simulation", "#000000", "*", DASHED, False)
 # Devices by their light, the brightest first; the published runs at twice and at a
 # tenth of the penalty.
 _LIGHT = {

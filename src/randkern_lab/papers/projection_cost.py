@@ -48,6 +48,7 @@ from ..tables import fitted_power, pivot
 from .published import published_rows
 
 METHODS = ("dense", "streamed", "structured", "gpu")
+_GROWING = ("streamed", "structured")
 _QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
     "dense": Style("dense", "black"),
@@ -75,6 +76,7 @@ class Options(CommonOptions):
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
+    methods: tuple[str, ...] = option(METHODS, "", among=METHODS)
     batch: tuple[int, ...] = option(
         (1000, 3000), "Rows; published are 20, 1,000 and 3,000.", quick=(20, 50)
     )
@@ -144,11 +146,11 @@ def run(options: Options) -> pd.DataFrame:
 
     by_size = grid(
         batch=batches,
-        method=(*METHODS, "device"),
+        method=(*options.methods, "device"),
         n_components=options.n_components,
     )
     growing = grid(
-        method=("streamed", "structured"),
+        method=[m for m in _GROWING if m in options.methods],
         n_components=[options.growth_components],
         columns=[options.growth_components],
         batch=[max(1, round(share * max(batches))) for share in _GROWTH],

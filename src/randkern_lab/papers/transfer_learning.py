@@ -14,15 +14,17 @@ exact kernels do not.
 
 Deviations.
 
-- Features come from files (for example of SqueezeNet), are the pixels themselves, or
-  come from the layers of Table 1 by torchvision, downloaded.
+- Features come from files (for example of SqueezeNet), are the pixels themselves, come
+  from the layers of Table 1 by torchvision, downloaded, or from wider layers of
+  SqueezeNet 1.1 and of EfficientNet-Lite0, by packages of weights.
 - Lengthscale or bias are chosen with 2,000 features of 16,000 rows on 5,000 others,
   the penalty with all D features on the same 5,000 rows, from the other training rows;
   it is relative to the mean squared norm of the features. A warning is issued for a
   choice at an edge of its grid.
-- Systems of features are solved by Cholesky, those of exact kernels, of
-  ``--exact-rows`` rows, by conjugate gradients to a relative residual of 1e-4, with
-  the hyperparameters of the features.
+- Systems of features are solved by Cholesky; those of exact kernels, of
+  ``--exact-rows`` rows with the hyperparameters of the features, and of more than
+  12,000 columns themselves, by conjugate gradients to a relative residual of 1e-4. The
+  penalty of the latter is that of 16,000 rows.
 - Degree 4 and exact kernels are added for any layer.
 - The device is simulated (8 bits, Poisson noise; :mod:`.optical_device` separates the
   causes of its loss).
@@ -31,6 +33,7 @@ Deviations.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
+from randkern.data import RowBlocks, row_blocks
 from randkern.optics import SimulatedOPU, ThresholdBinarizer
 from randkern.solvers import PCG
 
@@ -85,6 +89,7 @@ _LENGTHSCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 _BIASES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
 _TOL = 1e-4
+_MOST_CHOLESKY, _BLOCK_ROWS = 12_000, 500  # columns, rows
 
 
 @dataclass(frozen=True)
@@ -95,13 +100,12 @@ class Options(DataOptions):
         "final",
         "Prefix of the files LAYER_train.npy and LAYER_test.npy in --data-dir (or its "
         "folder cifar10-squeezenet), beside labels_train.npy and labels_test.npy; or "
-        "pixels, of CIFAR-10. With --network, a layer of Table 1, such as L1, MP2 or "
-        "Final.",
+        "pixels, of CIFAR-10. With --network, a layer of it, such as L1, MP2 or Final.",
     )
     network: str | None = option(
         None,
-        "ResNet34, AlexNet or VGG16: take features of CIFAR-10, which is in "
-        "--data-dir, with torchvision; they stay in --scratch.",
+        "ResNet34, AlexNet, VGG16, SqueezeNet or EfficientNet-Lite0: take features of "
+        "CIFAR-10, which is in --data-dir; they stay in --scratch.",
     )
     methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
     n_components: int = option(10_000, "Number of features D.", quick=300)
@@ -121,6 +125,7 @@ class Work:
 
     options: Options
     data: Any
+    order: NDArray[np.intp]
     y: NDArray[Any]
     n_held_out: int
     train: Any
@@ -138,22 +143,24 @@ class Work:
             quick=options.quick,
         )
         order = np.random.default_rng(options.seed).permutation(len(data.X_train))
-        train = np.asarray(data.X_train, dtype=np.float32)[order]
-        test = np.asarray(data.X_test, dtype=np.float32)
         held_out = min(_VALIDATION_ROWS, len(order) // 4)
-        return cls(options, data, data.y_train[order], held_out, train, test, {})
+        return cls(options, data, order, data.y_train[order], held_out, None, None, {})
 
-    def above(self, threshold: float) -> "Work":
-        """Return the work with bits: which numbers are above a threshold."""
-        encoder = ThresholdBinarizer(threshold).fit(self.train)
-        train, test = map(encoder.transform, (self.train, self.test))
+    def above(self, threshold: float, rows: int | None = None) -> "Work":
+        """Return the work with bits: which numbers are above a threshold.
+
+        If `rows` are given, it has as many training rows.
+        """
+        train = _bits(self.data.X_train, self.order[:rows], threshold)
+        test = _bits(self.data.X_test, np.arange(len(self.data.X_test)), threshold)
         return replace(self, train=train, test=test)
 
     def threshold_errors(self) -> dict[float, float]:
         """Return the errors of thresholds on the held-out rows, by optical features."""
-        errors = {}
-        for value in np.unique(np.quantile(self.train[:2000], _SHARES)).tolist():
-            bits = self.above(value)
+        errors, first = {}, np.sort(self.order[:2000])
+        shares = np.quantile(self.data.X_train[first].astype(np.float32), _SHARES)
+        for value in np.unique(shares).tolist():
+            bits = self.above(value, self.n_held_out + _SEARCH_ROWS)
             errors[value], _ = bits.searched("optical-2", bits.kernels("optical-2")[1])
         return errors
 
@@ -161,6 +168,9 @@ class Work:
         """Choose a kernel and a penalty on held-out rows, and fit all rows."""
         options, method = self.options, case["method"]
         kernels = self.kernels(method)
+        if method == "linear" and self.size(method) > _MOST_CHOLESKY:
+            yield {"n_components": None, "seed": options.seed} | self.wide(kernels[0])
+            return
         scored = [self.searched(method, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         kernel, (error, relative) = kernels[best], scored[best]
@@ -286,17 +296,49 @@ class Work:
         """Fit the exact kernel with the hyperparameters of the features."""
         train, test = (X.astype(np.float32) for X in (self.train, self.test))
         rows = random_rows(len(train), self.options.exact_rows, self.options.seed)
+        data = train[rows], self.y[rows], test, self.data.y_test
+        return self.iterated(kernel, alpha, None, *data)
+
+    def wide(self, kernel: Any) -> Case:
+        """Choose the penalty of many columns on held-out rows, and fit all rows."""
+        size, n = self.size("linear"), self.n_held_out
+        unit = _mean_square(self.train) + 1
+        fitted, held_out, everything = slice(n, n + _SEARCH_ROWS), slice(n), slice(None)
+
+        def trial(relative: float, rows: slice, X_test: Any, y_test: Any) -> Case:
+            X = RowBlocks(partial(_blocks, self.train[rows], self.y[rows]))
+            tested = (block for block, _ in _blocks(X_test, y_test))
+            data = X, None, tested, y_test
+            return self.iterated(kernel, unit * relative, size, *data)
+
+        held = self.train[held_out], self.y[held_out]
+        alphas = [float(alpha) for alpha in _ALPHAS[::2]]
+        errors = {a: trial(a, fitted, *held)["test_error"] for a in alphas}
+        best = min(errors, key=lambda alpha: errors[alpha])
+        record = trial(best, everything, self.test, self.data.y_test)
+        return {
+            **record,
+            "relative_alpha": best,
+            "validation_error": errors[best],
+            "at_edge": at_edges({"alpha": best}, {"alpha": list(errors)}),
+            "hyperparameters": {"alpha": record["alpha"]},
+        }
+
+    def iterated(
+        self, kernel: Any, alpha: float, size: int | None, X: Any, y: Any, *test: Any
+    ) -> Case:
+        """Fit rows by conjugate gradients, and score test rows."""
         model = randkern.KernelRidgeClassifier(
             kernel,
             alpha,
-            n_components=None,
+            n_components=size,
             solver=PCG(tol=_TOL, max_iter=2000),
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
         )
-        trial = fit_and_score(model, train[rows], self.y[rows], test, self.data.y_test)
+        trial = fit_and_score(model, X, y, *test)
         return {
-            "n_train": len(rows),
+            "n_train": X.n_rows if y is None else len(y),
             "alpha": alpha,
             **trial.record(),
             **ended(model.solution_),
@@ -438,3 +480,16 @@ def _mean_square(Z: NDArray[Any]) -> float:
     """Return the mean squared norm of the first rows."""
     first = Z[:1000].astype(np.float64)
     return float(np.mean(np.einsum("ij,ij->i", first, first)))
+
+
+def _bits(X: Any, order: NDArray[np.intp], threshold: float) -> NDArray[np.uint8]:
+    """Return which numbers of rows of an array, or of a memory map, are above it."""
+    encoder, blocks = ThresholdBinarizer(threshold), row_blocks(len(order), _BLOCK_ROWS)
+    numbers = (np.asarray(X[order[rows]], dtype=np.float32) for rows in blocks)
+    return np.concatenate([encoder.fit_transform(block) for block in numbers])
+
+
+def _blocks(X: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield blocks of rows of bits in float32, and their labels."""
+    for rows in row_blocks(len(X), _BLOCK_ROWS):
+        yield X[rows].astype(np.float32), y[rows]
