@@ -97,13 +97,11 @@ def run(options: Options) -> pd.DataFrame:
             return gram_error(X, degree, size, options.repeats, seed)
         return tails(degree, size, options.tail_draws, seed)
 
-    parts = {"error": options.n_components, "tail": options.tail_components}
-    records = pd.concat(
-        measure_all(
-            options, grid(measure=[kind], degree=DEGREES, n_components=sizes), measure
-        )
-        for kind, sizes in parts.items()
-    )
+    cases = [
+        *grid(measure=["error"], degree=DEGREES, n_components=options.n_components),
+        *grid(measure=["tail"], degree=DEGREES, n_components=options.tail_components),
+    ]
+    records = measure_all(options, cases, measure)
     described = {"name": data.name, "n_rows": len(X), "n_features": X.shape[1]}
     records.attrs["dataset"] = described
     return records
