@@ -146,68 +146,48 @@ MemoryLimit = Annotated[
 ]
 
 
-def _format(default: Any, metavar: str, text: str, name: str = "", **more: Any) -> Any:
-    """Return the default of an option of a file's format, and the option."""
-    names = (name,) * bool(name)
-    return default, typer.Option(*names, metavar=metavar, help=text, **more)
+def _option(kind: Any, metavar: str, text: str, *names: str, **more: Any) -> Any:
+    return Annotated[kind, typer.Option(*names, metavar=metavar, help=text, **more)]
 
 
-# The options that say how a file is read, with their types, as TableFormat has them.
-_FORMAT: dict[str, tuple[Any, Any]] = {
-    "categorical": (
-        list[str] | None,
-        _format(
-            None,
-            "COLUMNS",
-            "Columns that hold categories though they look like numbers or dates; "
-            "separated by commas, with quotes around names that hold one.",
-        ),
+_Texts = list[str] | None
+# The options that say how a file is read, as the fields of TableFormat.
+_FORMAT = {
+    "categorical": _option(
+        _Texts,
+        "COLUMNS",
+        "Columns that hold categories though they look like numbers or dates; "
+        "separated by commas, with quotes around names that hold one.",
     ),
-    "numeric": (
-        list[str] | None,
-        _format(None, "COLUMNS", "Columns of numbers; texts there are missing values."),
+    "numeric": _option(
+        _Texts, "COLUMNS", "Columns of numbers; texts there are missing values."
     ),
-    "text": (
-        list[str] | None,
-        _format(None, "COLUMNS", "Columns of free text, whose words become features."),
+    "text": _option(
+        _Texts, "COLUMNS", "Columns of free text, whose words become features."
     ),
-    "drop": (list[str] | None, _format(None, "COLUMNS", "Columns to leave out.")),
-    "decimal": (str, _format(".", "SIGN", "Decimal sign: . or a comma.")),
-    "thousands": (
-        str | None,
-        _format(None, "SIGN", "What separates thousands, such as , in 1,234."),
+    "drop": _option(_Texts, "COLUMNS", "Columns to leave out."),
+    "decimal": _option(str, "SIGN", "Decimal sign: . or a comma."),
+    "thousands": _option(
+        str | None, "SIGN", "What separates thousands, such as , in 1,234."
     ),
-    "dayfirst": (
+    "dayfirst": _option(
         bool | None,
-        _format(
-            None,
-            "",
-            "Read dates such as 03/04/2026 with the day or the month first.",
-            "--dayfirst/--monthfirst",
-        ),
+        "",
+        "Read dates such as 03/04/2026 with the day or the month first.",
+        "--dayfirst/--monthfirst",
     ),
-    "date_format": (
-        str | None,
-        _format(None, "FORMAT", 'Format of dates, such as "%d.%m.%y".'),
+    "date_format": _option(
+        str | None, "FORMAT", 'Format of dates, such as "%d.%m.%y".'
     ),
-    "sep": (
-        str | None,
-        _format(None, "SIGN", "What separates fields; by default guessed."),
+    "sep": _option(str | None, "SIGN", "What separates fields; by default guessed."),
+    "header": _option(
+        str, "ROW", "Row of the names of columns, the first is 0; or none."
     ),
-    "header": (
-        str,
-        _format("0", "ROW", "Row of the names of columns, the first is 0; or none."),
-    ),
-    "skiprows": (int, _format(0, "N", "Lines above the names.", "--skiprows", min=0)),
-    "encoding": (
-        str | None,
-        _format(None, "NAME", "Encoding of text, such as cp1252."),
-    ),
-    "na_values": (
-        list[str] | None,
-        _format(None, "TEXTS", "More texts that stand for missing values."),
-    ),
+    "skiprows": _option(int, "N", "Lines above the names.", min=0),
+    "encoding": _option(str | None, "NAME", "Encoding of text, such as cp1252."),
+    "na_values": _option(_Texts, "TEXTS", "More texts that stand for missing values."),
 }
+_DEFAULTS = {"decimal": ".", "header": "0", "skiprows": 0}
 
 
 def reads_files(*, without: Sequence[str] = ()) -> Callable[[Any], Any]:
@@ -219,10 +199,10 @@ def reads_files(*, without: Sequence[str] = ()) -> Callable[[Any], Any]:
         name: inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[kind, option],
-            default=default,
+            annotation=annotation,
+            default=_DEFAULTS.get(name),
         )
-        for name, (kind, (default, option)) in _FORMAT.items()
+        for name, annotation in _FORMAT.items()
         if name not in without
     }
 

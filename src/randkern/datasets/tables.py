@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from randkern._extras import import_extra
-from randkern._tables import is_time
 from randkern._warnings import warn
-from randkern.data.columns import as_texts, codes_in
+from randkern.data.columns import codes_in
 from randkern.data.table_format import TableFormat
 from randkern.datasets.files import guess_content, open_data
 from randkern.exceptions import DataFileError
@@ -45,6 +44,11 @@ ENDINGS = (
     f"{', '.join((*_SEPARATORS, *_JSON_LINES))} or .parquet, also compressed "
     f"({', '.join(_PACKED[1:])}), or {_SHEETS[0]}"
 )
+# Texts that stand for missing values, as in pandas.read_csv.
+_MISSING = {
+    *("#N/A N/A", *"#N/A #NA <NA> N/A n/a NA NULL null None NaN nan".split()),
+    *"-NaN -nan 1.#IND 1.#QNAN -1.#IND -1.#QNAN".split(),
+}
 # Signs that may separate fields, and how many bytes tell which does.
 _SIGNS = (",", ";", "\t", "|")
 _SAMPLE = 65_536
@@ -119,12 +123,15 @@ def read_table(
     if kind in _SEPARATORS:
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
     elif kind in _JSON_LINES:
-        frame = _parsed(_read_json_lines(path), form, texts)
+        frame = _read_json_lines(path)
     elif kind in _SHEETS:
-        frame = _parsed(_read_sheet(path, form), form, texts)
+        frame = _read_sheet(path, form)
     else:
         frame = _read_parquet(path)
-    frame = _stripped(path, frame) if strip else frame
+    missing = {"", *form.na_values}
+    if kind in _JSON_LINES:  # elsewhere pandas knows them, or the file its own
+        missing |= _MISSING
+    frame = _cleaned(path, frame, missing, strip=strip)
     columns = [str(name) for name in frame.columns]
     replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
     return frame.drop(columns=list(form.drop))
@@ -382,49 +389,26 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) < 20 else float(digits)
 
 
-def _parsed(
-    frame: "pd.DataFrame", form: TableFormat, texts: Collection[str]
+def _cleaned(
+    path: Path, frame: "pd.DataFrame", missing: Collection[str], *, strip: bool
 ) -> "pd.DataFrame":
-    """Parse columns of strings, except for `texts`, as in a CSV file.
+    """Return a table in which some texts are missing values.
 
-    ``"3.5"`` is a number and ``""`` is missing; values of mixed types become strings.
+    With `strip`, there are no spaces around names of columns and texts.
     """
-    import pandas
 
-    def has_texts(column: "pd.Series") -> bool:
-        kinds = {type(value) for value in column.dropna().tolist()}
-        return (str in kinds or len(kinds) > 1) and not kinds & {dict, list}
+    def cleaned(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        return None if text in missing else text if strip else value
 
-    for name in frame.columns:
-        column = frame[name]
-        if column.dtype == "category" or is_time(column) or not has_texts(column):
-            continue
-        is_text = name in texts or bool(codes_in(as_texts(column)))
-        if is_text:
-            column = as_texts(column)
-        written = io.StringIO(column.to_csv(index=False, header=["0"]))
-        frame[name] = pandas.read_csv(
-            written,
-            low_memory=False,
-            dtype=str if is_text else None,
-            decimal=form.decimal,
-            thousands=form.thousands,
-            na_values=list(form.na_values),
-            skip_blank_lines=False,
-        )["0"].to_numpy()
-    return frame
-
-
-def _stripped(path: Path, frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a table without spaces around names of columns and texts."""
-
-    def strip(value: Any) -> Any:
-        return (value.strip() or None) if isinstance(value, str) else value
-
-    frame = frame.rename(columns=lambda name: str(name).strip())
-    _check_unique(path, frame.columns, "their names differ in spaces alone; rename one")
+    if strip:
+        frame = frame.rename(columns=lambda name: str(name).strip())
+        advice = "their names differ in spaces alone; rename one"
+        _check_unique(path, frame.columns, advice)
     for name in frame.columns[[dtype in ("object", "str") for dtype in frame.dtypes]]:
-        frame[name] = frame[name].map(strip)
+        frame[name] = frame[name].map(cleaned)
     return frame
 
 

@@ -18,18 +18,11 @@ from randkern.models import LocalClassifier
 from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import learned_in_cells, some_cells
-from randkern.tabular.logistic import (
-    HeldOut,
-    Part,
-    logistic,
-    strength,
-    with_best_penalty,
-)
+from randkern.tabular.logistic import HeldOut, Part, logistic, with_best_strength
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.presets import (
     CHOOSING_CELL_ROWS,
-    DIVISORS,
-    FIRST_PENALTY,
+    FIRST_STRENGTH,
     HELD_ROWS,
     HELD_SHARE,
     Plan,
@@ -86,14 +79,14 @@ def chosen_in_cells(
         both = table.take(np.append(held, rest[:m]))
         pieces = [(both, len(held))]
     compared = [trials[0]] if learned is trials[0] else [trials[0], learned]
-    shares, parts = [FIRST_PENALTY / divisor for divisor in DIVISORS], []
+    parts = []
     for trial in compared:
-        fits = [
-            HeldOut(trial, learning.encoded_table(trial, piece, "float32"), n, seed)
-            for piece, n in pieces
-        ]
-        start = DIVISORS.index(1.0)
-        parts.append(with_best_penalty(trial, fits, shares, start, learning.deadline))
+        fits = []
+        for piece, n_held in pieces:
+            encoded = learning.encoded_table(trial, piece, "float32")
+            fits.append(HeldOut(trial.kernel, encoded, n_held, seed))
+        options = fits, FIRST_STRENGTH, learning.deadline
+        parts.append(with_best_strength(trial, *options))
     labels = np.concatenate([piece.labels[:n] for piece, n in pieces])
     weight = np.concatenate([piece.weight[:n] for piece, n in pieces])
     held_out = Table(None, np.empty((len(labels), 0)), weight, labels)
@@ -103,7 +96,7 @@ def chosen_in_cells(
 def fit_all_in_cells(part: Part, learning: Learning, seed: int) -> Member:
     """Fit all rows in cells as large as planned."""
     encoded = learning.encoded_table(part.trial, learning.table, "float32")
-    exact = logistic(part.trial.kernel, strength(part), seed)
+    exact = logistic(part.trial.kernel, part.C, seed)
     model: Any = exact
     if learning.plan.cell_rows < len(encoded):
         model = LocalClassifier(exact, learning.plan.cell_rows)

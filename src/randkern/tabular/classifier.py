@@ -23,21 +23,20 @@ from randkern.tabular.class_cells import (
     n_held_of,
     used_rows,
 )
-from randkern.tabular.combine import blend_probabilities, mean_log_loss
+from randkern.tabular.combine import blend_probabilities
 from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.leave_one_out import log_loss, log_probabilities
+from randkern.tabular.leave_one_out import log_loss
 from randkern.tabular.logistic import (
     HeldOut,
     Part,
-    fitted_part,
-    with_best_penalty,
+    logistic,
+    with_best_strength,
 )
-from randkern.tabular.model import Member
+from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
-    FIRST_PENALTY,
+    FIRST_STRENGTH,
     MAX_MEMBERS,
-    PENALTIES,
     Deadline,
 )
 from randkern.tabular.rows import Table
@@ -203,60 +202,53 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if learning.table.folds is not None and learning.table.folds.groups is not None:
             n_again = max(n_again, 1)
         found = evaluated(trials, learning, 0 if is_stopped else n_again)
-        unknown = found.known.take(found.predicted)
-        labels, weight = unknown.labels, unknown.weight
         parts: list[Part] = []
-        start = PENALTIES.index(FIRST_PENALTY)
-        n_parts = learning.plan.n_parts
-        for at, each in enumerate(found.kernels[: max(n_parts, MAX_MEMBERS)]):
-            F = unknown.Y - each.residuals
-            log_P, _, temperature = log_probabilities(F, unknown.Y, weight)
-            P, own = np.exp(log_P), temperature if found.learned_again else None
-            loss = mean_log_loss(P, labels, weight)
-            parts.append(Part(each.trial, None, P, loss, own))
-            if at < n_parts and not learning.deadline.ends(COMPARISON):
-                parts.append(self._best_penalty(each, found, learning, start))
-                start = PENALTIES.index(parts[-1].share)
+        start = FIRST_STRENGTH
+        for each in found.kernels[: learning.plan.n_parts]:
+            if parts and learning.deadline.ends(COMPARISON):
+                break
+            parts.append(self._best_strength(each, found, learning, start))
+            start = parts[-1].C
+        unknown = found.known.take(found.predicted)
         weights = blend_probabilities(
-            [part.P for part in parts], labels, weight, learning.plan.n_members
+            [part.P for part in parts],
+            unknown.labels,
+            unknown.weight,
+            learning.plan.n_members,
         )
         order = np.argsort(-weights, kind="stable")
         chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
         mean = sum(share * part.P for share, part in chosen)
         return chosen, np.clip(mean, 1e-15, None), unknown
 
-    def _best_penalty(
-        self, kernel: Evaluated, found: OutOfFold, learning: Learning, start: int
+    def _best_strength(
+        self, kernel: Evaluated, found: OutOfFold, learning: Learning, start: float
     ) -> Part:
-        """Return logistic regression with the penalty of smallest log loss."""
+        """Return logistic regression with the C of smallest log loss."""
         known, fits, places = found.known, [], []
         splits = zip(kernel.without, found.folds.splits(), strict=True)
         for trial, (rest, rows) in splits:
             X = learning.codes[trial.numbers][: len(known)]
             encoded = replace(known, X=X).take(np.append(rows, rest))
-            fits.append(HeldOut(trial, encoded, len(rows), 0))
+            fits.append(HeldOut(trial.kernel, encoded, len(rows), 0))
             places.append(rows)
-        part = with_best_penalty(
-            kernel.trial, fits, PENALTIES, start, learning.deadline
-        )
+        part = with_best_strength(kernel.trial, fits, start, learning.deadline)
         return replace(part, P=part.P[np.argsort(np.concatenate(places))])
 
     @staticmethod
     def _fit_members(
         chosen: list[tuple[float, Part]], learning: Learning, seed: int
     ) -> list[tuple[Member, Trial]]:
-        table, plan = learning.table, learning.plan
+        table = learning.table
         pairs: list[tuple[Member, Trial]] = []
-        adapted: dict[int, Trial] = {}
         for share, part in chosen:
             trial = part.trial
             if pairs and learning.deadline.ends("the last fit"):
                 break
-            if id(trial) not in adapted:
-                adapted[id(trial)] = learning.adapted(trial, plan.last_adapted_rows)
-            part = replace(part, trial=adapted[id(trial)])
             encoded = learning.encoded_table(trial, table)
-            model = fitted_part(part, seed, encoded, learning.deadline)
+            model = logistic(trial.kernel, part.C, seed)
+            weight = encoded.own_weight
+            fit_quietly(model, encoded.X, encoded.labels, weight, learning.deadline)
             encoder = copy(learning.encoders[trial.numbers])
             pairs.append((Member(share, encoder, model), trial))
         return pairs

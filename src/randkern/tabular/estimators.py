@@ -267,16 +267,14 @@ class TabularRegressor(RegressorMixin, Tabular):
         chosen: list[tuple[float, Trial]], learning: Learning, split: _Split
     ) -> list[tuple[Member, Trial]]:
         """Fit the targets of the split; those of the table have variance 1."""
-        plan = learning.plan
         pairs: list[tuple[Member, Trial]] = []
-        for share, trial in chosen[: plan.n_members]:
+        for share, trial in chosen[: learning.plan.n_members]:
             if pairs and learning.deadline.ends("the last fit"):
                 break  # one good fit is better
-            adapted = learning.adapted(trial, plan.last_adapted_rows)
-            encoded = learning.encoded_table(adapted, split.rows)
+            encoded = learning.encoded_table(trial, split.rows)
             # The last rows, which evaluate the fit, are unknown to the search.
-            fit = fit_ridge(adapted.kernel, adapted.alpha, encoded, learning.order)
-            encoder = learning.encoders[adapted.numbers]
+            fit = fit_ridge(trial.kernel, trial.alpha, encoded, learning.order)
+            encoder = learning.encoders[trial.numbers]
             pairs.append((Member(share, encoder, fit), trial))
         return pairs
 

@@ -14,10 +14,9 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import divided
 from randkern.tabular.leave_one_out import Loss
-from randkern.tabular.presets import ADAPTED_SHARE, Deadline, Plan
+from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
 
@@ -147,18 +146,3 @@ class Learning:
             return None
         learned = self.search(positions).again(trial)
         return None if self.deadline.ends(COMPARISON) else learned
-
-    def adapted(self, trial: Trial, n_rows: int) -> Trial:
-        """Return a trial adapted to more rows than it was learned from, if they are.
-
-        Rows that depend on each other are too few values to adapt to.
-        """
-        few = n_rows < ADAPTED_SHARE * trial.n_rows or self.table.folds is not None
-        if few or self.deadline.ends(COMPARISON):
-            return trial
-        # Rows unknown to the search come last: they evaluate it.
-        sample = self.encoded_table(trial, self.table.take(self.order[:n_rows]))
-        kernel, alpha = adapted(
-            trial.kernel, trial.alpha, sample, self.deadline, self.loss
-        )
-        return replace(trial, kernel=kernel, alpha=alpha, n_rows=n_rows)

@@ -233,33 +233,25 @@ def log_squares(
     return math.log(total / len(Y)), (-2 / total) * weight[:, None] * E
 
 
-def log_probabilities(
-    F: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return log-probabilities of the classes, labels and the temperature.
-
-    Decisions F are divided by the temperature with the smallest log loss; codes Y are
-    ±1, with one column for two classes. Labels are those of `temperature_of`.
-    """
-    if Y.shape[1] == 1:
-        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
-    temperature = temperature_of(F, Y > 0, weight)
-    spread = smoothed_share(len(Y), weight)
-    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
-    return log_softmax(F / temperature, axis=1), labels, temperature
-
-
 def log_loss(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Return twice the mean log loss of calibrated decisions, and its gradient in F.
 
-    The temperature is optimal, so the gradient in it vanishes.
+    Decisions F are divided by the temperature with the smallest log loss, in which the
+    gradient vanishes; codes Y are ±1, with one column for two classes. Labels are those
+    of `temperature_of`.
     """
-    P, labels, temperature = log_probabilities(F, Y, weight)
+    is_binary = Y.shape[1] == 1
+    if is_binary:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = smoothed_share(len(Y), weight)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    P = log_softmax(F / temperature, axis=1)
     value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
     slopes = (2 / (len(Y) * temperature)) * weight[:, None] * (np.exp(P) - labels)
-    return value, slopes if Y.shape[1] > 1 else (slopes[:, 1:] - slopes[:, :1]) / 2
+    return value, (slopes[:, 1:] - slopes[:, :1]) / 2 if is_binary else slopes
 
 
 class Objective(ABC):

@@ -19,7 +19,6 @@ import numpy as np
 from randkern.tabular.folds import Folds, few_folds
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.presets import MAX_MEMBERS
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -83,11 +82,9 @@ def evaluated(
             break
         found.append(again)
     is_again = bool(found)
-    for at, trial in enumerate(trials[: 0 if is_again else plan.n_compared]):
+    for trial in trials[: 0 if is_again else plan.n_compared]:
         if found and learning.deadline.ends(COMPARISON):
             break
-        if at < MAX_MEMBERS:
-            trial = learning.adapted(trial, min(plan.adapted_rows, len(known)))
         found.append(_evaluated(trial, learning, known, folds))
     found.sort(key=attrgetter("loss"))
     return OutOfFold(known, folds, found, is_again)

@@ -19,7 +19,6 @@ from functools import cache
 
 from randkern.backend.compiled_loops import working_seconds
 from randkern.models.cells import rows_of_cells
-from randkern.models.dual_logistic import preconditioner_rank
 
 # -- the table: shares of the time limit ----------------------------------------------
 
@@ -34,22 +33,19 @@ class Shares:
         Learning kernels.
     compared : float
         Comparing them on the same rows, besides the search.
-    adapted : float
-        Adapting each of the best ones to the rows of the comparison.
     last : float
-        The last fits, and adapting their kernels to more rows.
+        The last fits.
     """
 
     search: float
     compared: float
-    adapted: float
     last: float
 
 
 # Kernels matter most, and their search takes most; fits in cells, which are learned
 # further there, need more. Plans with a row each for numbers, labels, and few or more
 # rows differed from these by less than a sixth.
-_SHARES, _SHARES_IN_CELLS = Shares(0.5, 0.3, 0.08, 0.4), Shares(0.35, 0.12, 0.0, 0.55)
+_SHARES, _SHARES_IN_CELLS = Shares(0.5, 0.3, 0.2), Shares(0.35, 0.12, 0.55)
 # Classes of more rows are fitted in cells.
 MANY_ROWS = 8000
 # Rows that the search uses: exact regressions, all else.
@@ -79,10 +75,6 @@ MAX_REFITTED = 5
 _RELEARNING, _MOST_REFITS, _REFIT_SHARE = 32, 8, 0.4
 # Rows on which trials are compared, and trials.
 _COMPARED_ROWS, _COMPARED = (200, 2000), (5, 10)
-# Fits that adapt a kernel to more rows, and the most of these rows.
-_ADAPTING_FITS, _ADAPTED_ROWS = 6, 6000
-# How many times more rows than a kernel was learned from it is adapted to, at least.
-ADAPTED_SHARE = 1.2
 # Rows from which importances are computed.
 EFFECT_ROWS = 2000
 # The most fits that are averaged.
@@ -104,13 +96,14 @@ _CHOOSING_CELLS, CHOOSING_CELL_ROWS, HELD_SHARE = (4, 16), 1000, 0.25
 # If rows depend on each other: rows that choose it, for two and for several classes,
 # and the most that are held out.
 _CHOOSING_ROWS, HELD_ROWS = (8000, 3000), 4000
-# Penalties of logistic regression relative to least squares, and the first one tried.
-PENALTIES, FIRST_PENALTY = (1.0, 0.3, 0.1, 0.03, 0.01), 0.3
+# Values of C of logistic regression, and the first one tried. Of 12 tables, 10 to 100
+# had the least log loss on 8, and 1,000 or more where classes are nearly separate.
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+FIRST_STRENGTH = 10.0
 # Share of the limit in which the smallest cells must fit the rows that are used.
 _USED_SHARE = 0.3
-# Logistic regressions with which each of the best kernels is evaluated on rows left
-# out, kernels, and rows.
-_PENALTIES_TRIED, _PARTS, _PART_ROWS = 3, (2, 5), (500, 2000)
+# The best kernels whose logistic regressions are evaluated on rows left out, and rows.
+_PARTS, _PART_ROWS = (3, 5), (500, 2000)
 
 # The share of the limit that plans take, and the budgets from which they are made: the
 # least, as a share of the limit, their ratio, and their number.
@@ -131,16 +124,11 @@ PRECISIONS = (0.3, 1.0)
 # The most rows that are left out of an exact fit, one at a time, or, if they depend on
 # each other, in folds.
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
-# Factors of lengthscales and penalties for more rows than those of the search, and the
-# least gain of the loss.
-SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
 # Rows that evaluate fits, from which quantiles have standard errors of .2 %.
 MAX_EVALUATED = 20_000
 # Steps of learning the best kernel in cells, after those that try it, and cells that
 # evaluate kernels; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
-# Divisors of the first penalty for the rows of cells.
-DIVISORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Whole groups are left out in at most so many folds; of the periods of time, each but
 # the first is predicted from the earlier ones.
 MAX_FOLDS, PERIODS = 20, 6
@@ -167,22 +155,35 @@ SHUFFLES, EFFECT_VALUES, LEAST_EFFECT_ROWS = 3, 2e8, 100
 
 # -- what operations take --------------------------------------------------------------
 
-# Operations per second of a factorisation, and seconds per entry of a Gram matrix, and
-# per entry and column.
-_RATE = 3e10
-_ENTRY_SECONDS, _COLUMN_SECONDS = 2e-8, 2e-10
-# Operations of an exact fit per n³, and of one with residuals of rows left out.
-_FACTORISING, _LEAVING_OUT = 0.25, 1.2
-# Seconds of a leave-one-out loss with its gradient: in all, per n·d, n², n²·d, n²·k and
-# n³, for n rows, d columns and k targets.
-_EVALUATION = (3e-4, 1.5e-7, 6e-8, 9e-10, 7.5e-10, 3.4e-11)
-# Seconds of the fit to a cell of rows besides its operations.
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of an operation on n rows of d columns, on one core of modest speed.
+
+    Attributes
+    ----------
+    square, column, cube : float
+        Per n², n²·d and n³.
+    """
+
+    square: float
+    column: float
+    cube: float
+
+    def __call__(self, n: int, d: int) -> float:
+        return float(n) ** 2 * (self.square + self.column * d + self.cube * n)
+
+
+# An evidence or leave-one-out loss with its gradient, an exact fit, and one with
+# residuals of rows left out.
+_EVALUATION = Cost(6e-8, 9e-10, 3.4e-11)
+_FIT, _LEFT_OUT = Cost(1e-8, 1e-10, 8e-12), Cost(1e-8, 1e-10, 4e-11)
+# Logistic regression, for two classes and for each eight of several.
+_LOGISTIC, _OF_EIGHT = Cost(5e-8, 2e-10, 1.3e-12), 7e-8
+# Of each cell besides the fit to its rows.
 _CELL_SECONDS = 2e-3
-# Of logistic regression: products with the kernel, for two classes and for several,
-# with up to so many columns, operations of one per n², and steps.
-_PRODUCTS, _COLUMNS, _PRODUCT, _STEPS = (40, 200), 8, 20.0, 8
-# Fits that choose a penalty, and kernels that are compared.
-_TRIED, _KERNELS = 4, 2
+# Penalties that a comparison tries, and kernels for which it tries them in cells.
+_TRIED, _KERNELS = 3, 2
 # Indicators of categories that take the time of a column of numbers.
 INDICATORS_PER_NUMBER = 4
 # Of the sizes of residuals.
@@ -203,37 +204,11 @@ def largest(cost: Callable[[int], float], seconds: float, least: int, most: int)
     return least
 
 
-def _evaluation(n: int, d: int, k: int = 1) -> float:
-    """Return the seconds of a leave-one-out loss and its gradient on n rows."""
-    sizes = (1.0, n * d, n**2, n**2 * d, n**2 * k, float(n) ** 3)
-    return sum(seconds * size for seconds, size in zip(_EVALUATION, sizes, strict=True))
-
-
-def _gram(n: int, d: int) -> float:
-    """Return the seconds of the upper triangle of the Gram matrix of n rows."""
-    return (_ENTRY_SECONDS + _COLUMN_SECONDS * d) * n**2 / 2
-
-
-def _factorising(n: int) -> float:
-    return _FACTORISING * float(n) ** 3 / _RATE
-
-
-def _exact(n: int, d: int) -> float:
-    """Return the seconds of an exact fit to n rows."""
-    return _gram(n, d) + _factorising(n)
-
-
-def _left_out(n: int, d: int) -> float:
-    """Return the seconds of an exact fit to n rows and of residuals without them."""
-    return _gram(n, d) + _LEAVING_OUT * float(n) ** 3 / _RATE
-
-
-def _logistic(n: int, d: int, k: int, n_fits: float = 1.0) -> float:
-    """Return the seconds of logistic regressions that start from each other."""
-    product = -(-k // _COLUMNS) * _PRODUCT * float(n) ** 2
-    preparing = _STEPS * 2.0 * n * preconditioner_rank(n, 1) ** 2
-    operations = n_fits * (_PRODUCTS[k > 1] * product + preparing)
-    return 2 * _gram(n, d) + operations / _RATE
+def _logistic(k: int) -> Cost:
+    """Return what logistic regression of k columns of values takes."""
+    if k == 1:
+        return _LOGISTIC
+    return replace(_LOGISTIC, square=_LOGISTIC.square + _OF_EIGHT * -(-k // 8))
 
 
 @cache
@@ -291,12 +266,12 @@ class Plan:
         Steps of first descents.
     n_refits : int
         Kinds of kernels that are learned again without each fold.
-    n_compared, compared_rows, adapted_rows : int
-        Trials that are compared, on how many rows, and to how many they are adapted.
+    n_compared, compared_rows : int
+        Trials that are compared, and on how many rows.
     n_parts : int
         Kernels for which penalties of logistic regression are compared.
-    n_members, last_adapted_rows : int
-        Fits that are averaged, and the rows to which their kernels are adapted.
+    n_members : int
+        Fits that are averaged.
     learned_rows, cell_rows : int
         Rows of the cells in which kernels are learned, and of those that are fitted.
     choosing_rows, choosing_cells : int
@@ -312,10 +287,8 @@ class Plan:
     n_refits: int = 0
     n_compared: int = MAX_MEMBERS
     compared_rows: int = _COMPARED_ROWS[1]
-    adapted_rows: int = 0
     n_parts: int = MAX_MEMBERS
     n_members: int = 1
-    last_adapted_rows: int = 0
     learned_rows: int = _LEARNED_ROWS[0]
     cell_rows: int = 0
     choosing_rows: int = 0
@@ -352,7 +325,7 @@ def planned_seconds(plan: Plan, n: int, d: int, n_classes: int) -> dict[str, flo
     """Return what each step of a plan takes."""
     k = n_classes if n_classes > 2 else 1
     half = -(-plan.first_steps // 2)
-    first, more = (_evaluation(m, d, k) for m in (plan.first_rows, plan.more_rows))
+    first, more = (_EVALUATION(m, d) for m in (plan.first_rows, plan.more_rows))
     if plan.searched_rows > SEARCHED_ONCE:
         streamed = 6 * TRIED_STEPS + N_REFINED * STREAMED_STEPS
         seconds = {"search": 24 * first + streamed * more}
@@ -360,49 +333,41 @@ def planned_seconds(plan: Plan, n: int, d: int, n_classes: int) -> dict[str, flo
         steps = 4 * plan.first_steps + 2 * half
         seconds = {"search": (24 + steps) * first + N_REFINED * half * more}
     rows = plan.searched_rows if plan.n_refits else plan.compared_rows
-    left_out = _left_out(rows, d)
     if plan.n_refits:
-        seconds["comparison"] = plan.n_refits * _refitting(rows, d, k)
+        seconds["comparison"] = plan.n_refits * _refitting(rows, d)
     else:
-        adapting = _ADAPTING_FITS * _left_out(plan.adapted_rows, d)
-        seconds["comparison"] = plan.n_compared * left_out + MAX_MEMBERS * adapting
+        seconds["comparison"] = plan.n_compared * _LEFT_OUT(rows, d)
     if not n_classes:
         seconds["intervals"] = _INTERVALS_SECONDS
     if plan.in_cells:
         seconds["last"] = _cells_seconds(plan, d, k, n_classes > 0)
         return seconds
     if n_classes:
-        fits = _PENALTIES_TRIED * MAX_REFITTED
+        fits = _TRIED * MAX_REFITTED
         known = rows - rows // MAX_REFITTED
-        seconds["penalties"] = plan.n_parts * fits * _logistic(known, d, k)
-    last_rows = min(n, VALIDATION_ROWS)
-    fit = _exact(n, d) + float(n) ** 2 * last_rows / _RATE
-    if n_classes:
-        fit = _logistic(n, d, k)
-    adapting = _ADAPTING_FITS * _left_out(plan.last_adapted_rows, d)
-    if plan.last_adapted_rows < ADAPTED_SHARE * max(plan.more_rows, plan.adapted_rows):
-        adapting = 0.0
-    seconds["last"] = plan.n_members * (fit + adapting)
+        seconds["penalties"] = plan.n_parts * fits * _logistic(k)(known, d)
+    fit = _logistic(k) if n_classes else _FIT
+    seconds["last"] = plan.n_members * fit(n, d)
     return seconds
 
 
-def _refitting(n: int, d: int, k: int) -> float:
+def _refitting(n: int, d: int) -> float:
     """Return what it takes to learn a kernel again without each fold."""
     known = n - n // MAX_REFITTED
-    refit = _RELEARNING * _evaluation(known, d, k) + _left_out(n, d)
+    refit = _RELEARNING * _EVALUATION(known, d) + _LEFT_OUT(n, d)
     return MAX_REFITTED * refit
 
 
 def _cells_seconds(plan: Plan, d: int, k: int, is_classes: bool) -> float:
     """Return what learning and fitting in cells take."""
     n, m = plan.fitted_rows, plan.cell_rows
-    seconds = _CELL_EVALUATIONS * _evaluation(plan.learned_rows, d, k)
+    seconds = _CELL_EVALUATIONS * _EVALUATION(plan.learned_rows, d)
     n_cells = _OVERLAPPED * n / m if m < n else 1
     if is_classes:
-        choosing = _KERNELS * _logistic(CHOOSING_CELL_ROWS, d, k, _TRIED)
+        choosing = _KERNELS * _TRIED * _logistic(k)(CHOOSING_CELL_ROWS, d)
         seconds += plan.choosing_cells * choosing
-        return seconds + n_cells * (_CELL_SECONDS + _logistic(m, d, k))
-    return seconds + n_cells * (_CELL_SECONDS + _left_out(m, d))
+        return seconds + n_cells * (_CELL_SECONDS + _logistic(k)(m, d))
+    return seconds + n_cells * (_CELL_SECONDS + _LEFT_OUT(m, d))
 
 
 def _plan(
@@ -411,33 +376,29 @@ def _plan(
     """Return a plan whose steps take about their shares of a budget."""
     k = n_classes if n_classes > 2 else 1
     share = _SHARES_IN_CELLS if in_cells else _SHARES
-    plan = _search_plan(n, d, k, n_classes == 0, share.search * budget)
+    plan = _search_plan(n, d, n_classes == 0, share.search * budget)
     seconds = share.compared * budget
     if not in_cells and n <= SEARCHED_ONCE:
-        n_refits = min(
-            int(_REFIT_SHARE * time_limit / _refitting(n, d, k)), _MOST_REFITS
-        )
+        n_refits = min(int(_REFIT_SHARE * time_limit / _refitting(n, d)), _MOST_REFITS)
         plan = replace(plan, n_refits=n_refits if n_refits >= MAX_MEMBERS else 0)
     last = share.last * budget
     if n_classes:  # half of it for penalties
         seconds /= 2
-    plan = _comparing_plan(plan, d, k, seconds, share.adapted * budget)
+    plan = _comparing_plan(plan, d, seconds)
     if in_cells:
         return _cells_plan(plan, n, d, n_classes, last, time_limit)
-    cost = _exact(n, d)
+    fit = _FIT
     if n_classes:
-        cost = _logistic(n, d, k)
+        fit = _logistic(k)
         plan = _parts_plan(plan, n, d, k, seconds)
-    n_members = min(max(int(last / cost), 1), MAX_MEMBERS)
-    adapted = _most_adapted(d, n, last / n_members - cost)
-    return replace(plan, n_members=n_members, last_adapted_rows=adapted)
+    return replace(plan, n_members=min(max(int(last / fit(n, d)), 1), MAX_MEMBERS))
 
 
-def _search_plan(n: int, d: int, k: int, is_regression: bool, seconds: float) -> Plan:
+def _search_plan(n: int, d: int, is_regression: bool, seconds: float) -> Plan:
     """Return a plan whose search takes about so many seconds."""
 
     def cost(m: int) -> float:
-        return _evaluation(m, d, k)
+        return _EVALUATION(m, d)
 
     searched = _SEARCHED
     if is_regression and n <= MAX_FACTORISED:
@@ -453,27 +414,20 @@ def _search_plan(n: int, d: int, k: int, is_regression: bool, seconds: float) ->
     return Plan(False, n, searched, first, more, steps)
 
 
-def _comparing_plan(
-    plan: Plan, d: int, k: int, seconds: float, adapting: float
-) -> Plan:
+def _comparing_plan(plan: Plan, d: int, seconds: float) -> Plan:
     """Return a plan whose comparison takes about so many seconds."""
     least, most = (min(m, plan.searched_rows) for m in _COMPARED_ROWS)
-    rows = largest(lambda m: 4 * _evaluation(m, d, k), seconds, least, most)
-    n_compared = int(seconds / _evaluation(rows, d, k))
-    adapted = _most_adapted(d, rows, adapting)
-    return replace(
-        plan,
-        compared_rows=rows,
-        n_compared=min(max(n_compared, _COMPARED[0]), _COMPARED[1]),
-        adapted_rows=adapted,
-    )
+    rows = largest(lambda m: 4 * _EVALUATION(m, d), seconds, least, most)
+    n_compared = int(seconds / _EVALUATION(rows, d))
+    n_compared = min(max(n_compared, _COMPARED[0]), _COMPARED[1])
+    return replace(plan, compared_rows=rows, n_compared=n_compared)
 
 
 def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
     """Return a plan whose penalties are compared in about so many seconds."""
 
     def cost(rows: int) -> float:
-        return _PENALTIES_TRIED * MAX_REFITTED * _logistic(rows, d, k)
+        return _TRIED * MAX_REFITTED * _logistic(k)(rows, d)
 
     least, most = (min(m, n) for m in _PART_ROWS)
     rows = largest(cost, seconds / _PARTS[0], least, most)
@@ -494,13 +448,13 @@ def _cells_plan(
     learning, cells, penalty = (share * last for share in shares)
 
     def cost(m: int) -> float:
-        return _logistic(m, d, k) if n_classes else _gram(m, d) + 2 * _factorising(m)
+        return (_logistic(k) if n_classes else _LEFT_OUT)(m, d)
 
     def learned(m: int) -> float:
-        return _CELL_EVALUATIONS * _evaluation(m, d, k)
+        return _CELL_EVALUATIONS * _EVALUATION(m, d)
 
     def choosing(m: int) -> float:
-        return _KERNELS * _logistic(m, d, k, _TRIED)
+        return _KERNELS * _TRIED * _logistic(k)(m, d)
 
     fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit))
     plan = replace(
@@ -520,18 +474,12 @@ def _cells_plan(
     )
 
 
-def _most_adapted(d: int, n: int, seconds: float) -> int:
-    """Return the rows to which a kernel is adapted in so many seconds."""
-    most = min(n, _ADAPTED_ROWS)
-    return largest(lambda m: _ADAPTING_FITS * _exact(m, d), seconds, 0, most)
-
-
 # -- the clock -------------------------------------------------------------------------
 
 # Fits of at most so many rows have no deadline: a busy machine slows them, and ruins
 # none. It is at least so many seconds for the others, and each step ends by its share.
 _SMALL_TABLE, _SHORTEST_DEADLINE = 1000, 10.0
-_ENDS = {"the search": 0.6, "the comparison of kernels": 0.8, "the last fit": 1.0}
+_ENDS = {"the search": 0.75, "the comparison of kernels": 0.9, "the last fit": 1.0}
 
 
 @dataclass

@@ -160,7 +160,6 @@ def figure(frame: pd.DataFrame) -> Any:
         "degree",
         title="error: markers measured, lines the formula",
         ylabel="‖ZZᵀ − K‖ / ‖K‖",
-        ticks=(100, 1000, 10_000, 100_000),
     )
     shown = tail(frame)
     curves(
