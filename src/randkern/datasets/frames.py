@@ -25,7 +25,7 @@ from randkern.data.columns import (
     with_known_types,
 )
 from randkern.data.table_format import TableFormat
-from randkern.data.written import numbers_of_texts
+from randkern.data.written import units_of_texts
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableSchema
 from randkern.datasets.tables import place_of_row
@@ -404,21 +404,13 @@ def _target_of_texts(
 
 def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
     """Raise if a target holds numbers of several units."""
-    units: dict[str, pd.Series] = {}
-    left = texts.dropna()
-    while len(left):
-        numbers, unit = numbers_of_texts(left, form.decimal, form.thousands)
-        if numbers.isna().all():
-            return
-        units[unit] = left[numbers.notna()]
-        left = left[numbers.isna()]
-    if len(units) > 1:
-        names = [repr(unit or "no unit") for unit in units]
-        few = units.popitem()[1]
-        rows = np.flatnonzero(texts.isin(few))
+    units = units_of_texts(texts, form.decimal, form.thousands)
+    names = units.value_counts().index
+    if len(names) > 1 and units.notna().equals(texts.notna()):
+        rows = np.flatnonzero(units == names[-1])
         raise DataFileError(
-            f"the target {target!r} mixes units: {names[0]}, and in {len(rows):,} of "
-            f"{len(texts):,} rows {names[-1]} ({cell(texts, rows)}); convert them to "
+            f"the target {target!r} mixes units: {names[0]!r}, and in {len(rows):,} of "
+            f"{len(texts):,} rows {names[-1]!r} ({cell(texts, rows)}); convert them to "
             f"one unit, or say --numeric {shlex.quote(target)} to leave such rows out"
         )
 
