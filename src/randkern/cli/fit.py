@@ -112,7 +112,7 @@ def command(
         )
     if table.schema is None:
         raise ValueError(
-            f"{data} is a data set of arrays, and randkern fit reads a table in a file; "
+            f"{data} is a data set of arrays, and randkern fit reads tables in files; "
             "randkern compare takes data sets by their names"
         )
     asked = metric_of(metric, table.task)
