@@ -65,7 +65,7 @@ def measure_all(
     That is the rest of one or several rows. If it raises SkippedCase or
     MemoryLimitError, the case has a row with the message as its ``reason``. With
     ``options.out`` rows are kept in a file there until the run has ended, so that an
-    interrupted one continues.
+    interrupted one continues; no two cases of a run are the same.
     """
     cases, rows = list(cases), list[Case]()
     measured = _measured(options)
@@ -107,6 +107,7 @@ def _measured(options: CommonOptions) -> dict[str, Any]:
     """
     if options.out is None:
         return {}
+    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / _JOURNAL
     first = json.dumps([command_line(options), code_version()])
     lines = path.read_text().splitlines() if path.is_file() else []
