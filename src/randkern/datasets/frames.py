@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
+# Columns that an error names.
+_MAX_SHOWN = 50
 # Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few; above another number only if they count from 0 or 1.
 _MAX_CLASSES = 100
@@ -303,25 +305,27 @@ def _rows_with_target(X: "pd.DataFrame", known: np.ndarray) -> "pd.DataFrame":
 
 
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
-    shown = ", ".join(map(repr, columns[:50]))
-    if len(columns) > 50:
-        shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
             f"{source}: no target column is named; pass target= (on the command line "
-            f"--target), one of {shown}"
+            f"--target), one of {_shown(columns)}"
         )
     _check_column(target, columns, source)
 
 
 def _check_column(name: str, columns: list[str], source: str) -> None:
     if name not in columns:
-        shown = ", ".join(map(repr, columns[:50]))
-        if len(columns) > 50:
-            shown += f", and {len(columns) - 50:,} more"
         close = difflib.get_close_matches(name, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{source}: no column {name!r}{hint}; the columns are {shown}")
+        raise ValueError(
+            f"{source}: no column {name!r}{hint}; the columns are {_shown(columns)}"
+        )
+
+
+def _shown(columns: list[str]) -> str:
+    more = len(columns) - _MAX_SHOWN
+    shown = ", ".join(map(repr, columns[:_MAX_SHOWN]))
+    return shown + f", and {more:,} more" * (more > 0)
 
 
 def _target_values(
