@@ -272,6 +272,7 @@ def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
         (["reproduce", "optical-ridge", "--quick", "--seeds", "0"], "seeds must be 1"),
         (["reproduce", "optical-ridge", "--curves", "cubic"], "curves"),
         (["reproduce", "compositional-tables", "--data", "iris"], "got 'iris'"),
+        (["reproduce", "optical-ridge", "--data", "own.csv.gz"], "got 'own.csv.gz'"),
         (["bench", "features", "--families", "cubic"], "families must be of"),
         (["bench", "classifiers", "--data", "nowhere"], "nowhere"),
     ],
