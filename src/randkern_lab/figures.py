@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def name_axes(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -
 
 def curves(
     axes: Axes,
-    records: Iterable[Mapping[str, Any]],
+    frame: pd.DataFrame,
     x: str,
     y: str,
     styles: Mapping[Any, Style],
@@ -108,9 +108,9 @@ def curves(
     bars: str = "",
     scale: float | None = None,
 ) -> None:
-    """Draw a curve for each style: means over the records with the same `x`.
+    """Draw a curve for each style: means over the rows with the same `x`.
 
-    `by` are the keys whose values define the curves. Records without `x` are horizontal
+    `by` are the columns whose values define the curves. Rows without `x` are horizontal
     lines. `bars` is a column of half-lengths of error bars, or ``"spread"``: from the
     least to the greatest value. Values of zero have no logarithm, and are not drawn on
     a logarithmic axis. `log` names the logarithmic axes.
@@ -123,14 +123,12 @@ def curves(
     )
     scale = scale or (100.0 if y in PERCENT else 1.0)
     keys = [by] if isinstance(by, str) else list(by)
-    table = pd.DataFrame(records)
-    if table.empty or y not in table:
+    if frame.empty or y not in frame:
         return
-    table = table[table[y].notna() & ((table[y] > 0) | ("y" not in log))]
-    rows = list(table[keys].itertuples(index=False, name=None))
+    shown = frame[frame[y].notna() & ((frame[y] > 0) | ("y" not in log))]
     for value, style in styles.items():
-        curve = (value,) if isinstance(by, str) else value
-        own = table[[row == curve for row in rows]]
+        curve = [value] if isinstance(by, str) else list(value)
+        own = shown[(shown[keys] == curve).all(axis=1)]
         levels = own[own[x].isna()]
         at = own[own[x].notna()].groupby(x)
         means = scale * at[y].mean()
@@ -158,7 +156,7 @@ def curves(
         if len(levels):
             level, look = scale * levels[y].mean(), {"lw": 1.0, "zorder": 1}
             axes.axhline(level, color=style.colour, linestyle=":", **look)
-    if table[x].isna().any() and axes.get_legend_handles_labels()[1]:
+    if shown[x].isna().any() and axes.get_legend_handles_labels()[1]:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     for which in log:
         logarithmic(axes, which)
