@@ -65,6 +65,12 @@ def test_a_file_in_place_of_the_folder_is_named(fit, tmp_path):
     assert "out is a file; pass a folder" in result.stderr
 
 
+def test_data_sets_that_are_no_tables_are_refused():
+    result = run("fit", "iris")
+    assert result.exit_code == 2
+    assert "iris is a data set of arrays" in result.stderr
+
+
 def interrupt(*_, **__):
     raise KeyboardInterrupt
 

@@ -274,6 +274,18 @@ def test_planted_lengthscale_is_found(lengthscale):
     assert len(values) == len(set(values)) <= 13
 
 
+@pytest.mark.parametrize("column", ["groups", "time"])
+@pytest.mark.parametrize("data", [wave, blobs])
+def test_dependent_rows_are_left_out_together_by_their_loss(data, column):
+    n = len(data().y_train)
+    results = compare(data(**{column: np.arange(n) // 4}), "gaussian", [], n_seeds=1)
+    losses = [
+        each["validation_loss"] for each in results["selection"]["gaussian"]["tried"]
+    ]
+    spread = 2.0 if data is blobs else np.var(data().y_train)
+    assert 0 < min(losses) < 0.5 * spread  # the first is that of signs
+
+
 # Data
 
 

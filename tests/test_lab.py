@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
+import pandas as pd
 import typer
 from typer.testing import CliRunner
 
@@ -93,7 +94,6 @@ def check_quick_form(name, folder):
 @pytest.mark.nightly
 def test_tables_of_files(tmp_path):
     import numpy as np
-    import pandas as pd
 
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=90), "b": rng.choice(list("xyz"), 90)})
@@ -107,9 +107,9 @@ def test_tables_of_files(tmp_path):
 
 def test_bars_of_equal_values_have_no_length():
     figure, (axes,) = panels(1)
-    records = [{"method": "a", "n": 1, "value": 0.1} for _ in range(3)]
+    frame = pd.DataFrame({"method": "a", "n": 1, "value": [0.1] * 3})
     styles = {"a": Style("a")}
-    curves(axes, records, "n", "value", styles, bars="spread", log="")
+    curves(axes, frame, "n", "value", styles, bars="spread", log="")
     assert len(axes.containers) == 1  # the mean of three 0.1 is above 0.1
 
 
@@ -272,6 +272,7 @@ def test_all_experiments_run_in_turn_and_failures_stop_none(tmp_path):
         (["reproduce", "optical-ridge", "--quick", "--seeds", "0"], "seeds must be 1"),
         (["reproduce", "optical-ridge", "--curves", "cubic"], "curves"),
         (["reproduce", "compositional-tables", "--data", "iris"], "got 'iris'"),
+        (["reproduce", "optical-ridge", "--data", "own.csv.gz"], "got 'own.csv.gz'"),
         (["bench", "features", "--families", "cubic"], "families must be of"),
         (["bench", "classifiers", "--data", "nowhere"], "nowhere"),
     ],

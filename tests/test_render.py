@@ -40,8 +40,10 @@ EXCEPTIONS = {
         "intervals of 90 %",
         "of 90 % intervals",
     ],
-    "command_line.md": ["contain the target for 90 % of rows"],
-    "command_line_studies.md": ["less than 20 seconds per kernel"],
+    "command_line.md": [
+        "contain the target for 90 % of rows",
+        "less than 20 seconds per kernel",
+    ],
     "dask.md": ["a sample of at most 16 MB", "(at most 64 MB)"],
     "exact_limit.md": [
         "(by default 2 GB)",
@@ -74,7 +76,7 @@ EXCEPTIONS = {
     "paper_fourier_svm.md": ["with 10 times the ."],
     "paper_optical.md": ["500 µs per row and 30 W"],
     "penalties.md": ["the best of ¼, ½, 1, 2 and 4 times the"],
-    "persistence.md": ["(8 MB for 1,000 landmarks)"],
+    "deployment.md": ["(8 MB for 1,000 landmarks)"],
     "projections.md": ["streamed (over 500 MB)"],
     "support_vector_machines.md": ["a factor of it: 2.4 GB for 10,000 rows"],
 }

@@ -186,12 +186,14 @@ def test_a_class_of_its_own_for_each_row_is_refused(tmp_path):
 
 def test_units_that_are_mixed_in_a_target_are_named(tmp_path):
     prices = [f"USD {300 + i}" for i in range(N)]
-    prices[6] = "326 EUR"
-    with pytest.raises(DataFileError, match="mixes units: 'USD', .*1 of 60 rows 'EUR'"):
+    prices[5:7] = ["", "326 EUR"]
+    with pytest.raises(
+        DataFileError, match="mixes units: 'USD', .*1 of 60 rows 'EUR'.*row 6"
+    ):
         load(tmp_path, numbers(), prices)
     with pytest.warns(UserWarning, match="'326 EUR' in 1 row, read as missing"):
         data = load(tmp_path, numbers(), prices, numeric=("y",))
-    assert data.task == "regression" and len(data.y_train) == N - 1
+    assert data.task == "regression" and len(data.y_train) == N - 2
     repeated = [f"USD {300 + i % 29}" for i in range(N - 1)] + ["326 EUR"]
     for task in (None, "regression"):
         with pytest.raises(DataFileError, match="mixes units"):

@@ -108,7 +108,6 @@ def command_of(script: Any) -> Callable[..., None]:
 
     hints = get_type_hints(script.Options)
     several = {f.name: _member(hints[f.name]) for f in fields(script.Options)}
-
     group, name = names_of(script.Options)
     prefix = "randkern-" if group == "reproduce" else "randkern-bench/"
 
@@ -206,7 +205,6 @@ def run_and_write(script: Any, options: Any) -> None:
     """Run a script, write its results and figures, and print its tables and notes."""
     from .runner import frame_of, run, write
 
-    options.out.mkdir(parents=True, exist_ok=True)
     results = run(script, options)
     written = write(script, results, options.out)
     console = output()

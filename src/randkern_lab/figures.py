@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,10 @@ LABELS = {
     "cpu_seconds": "processor seconds",
 }
 PERCENT = ("test_error",)  # shown times 100
-_MANY_TICKS = 7
-_MANY_DECADES = 4  # of an axis, beyond which only powers of ten have ticks
+# Multiples of powers of ten at ticks of a logarithmic axis.
+_SUBS = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+_LABELS_THAT_FIT = {"x": 4, "y": 12}
+_SHORT = {"x": 0.4, "y": 1.0}  # decades
 # Of a column of a legend.
 _LEGEND_INCHES = 2.2
 
@@ -93,7 +95,7 @@ def name_axes(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -
 
 def curves(
     axes: Axes,
-    records: Iterable[Mapping[str, Any]],
+    frame: pd.DataFrame,
     x: str,
     y: str,
     styles: Mapping[Any, Style],
@@ -105,15 +107,13 @@ def curves(
     log: str = "xy",
     bars: str = "",
     scale: float | None = None,
-    ticks: Sequence[float] | None = (),
 ) -> None:
-    """Draw a curve for each style: means over the records with the same `x`.
+    """Draw a curve for each style: means over the rows with the same `x`.
 
-    `by` are the keys whose values define the curves. Records without `x` are horizontal
+    `by` are the columns whose values define the curves. Rows without `x` are horizontal
     lines. `bars` is a column of half-lengths of error bars, or ``"spread"``: from the
     least to the greatest value. Values of zero have no logarithm, and are not drawn on
-    a logarithmic axis. `log` names the logarithmic axes; `ticks` are those of a
-    logarithmic x axis, by default the values of `x`, or None: 1, 2, 5 times 10ᵏ.
+    a logarithmic axis. `log` names the logarithmic axes.
     """
     name_axes(
         axes,
@@ -123,14 +123,12 @@ def curves(
     )
     scale = scale or (100.0 if y in PERCENT else 1.0)
     keys = [by] if isinstance(by, str) else list(by)
-    table = pd.DataFrame(records)
-    if table.empty or y not in table:
+    if frame.empty or y not in frame:
         return
-    table = table[table[y].notna() & ((table[y] > 0) | ("y" not in log))]
-    rows = list(table[keys].itertuples(index=False, name=None))
+    shown = frame[frame[y].notna() & ((frame[y] > 0) | ("y" not in log))]
     for value, style in styles.items():
-        curve = (value,) if isinstance(by, str) else value
-        own = table[[row == curve for row in rows]]
+        curve = [value] if isinstance(by, str) else list(value)
+        own = shown[(shown[keys] == curve).all(axis=1)]
         levels = own[own[x].isna()]
         at = own[own[x].notna()].groupby(x)
         means = scale * at[y].mean()
@@ -158,13 +156,10 @@ def curves(
         if len(levels):
             level, look = scale * levels[y].mean(), {"lw": 1.0, "zorder": 1}
             axes.axhline(level, color=style.colour, linestyle=":", **look)
-    if table[x].isna().any() and axes.get_legend_handles_labels()[1]:
+    if shown[x].isna().any() and axes.get_legend_handles_labels()[1]:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
-    if "x" in log:
-        values = sorted(set(table[x].dropna()))
-        logarithmic(axes, "x", () if ticks is None else ticks or values)
-    if "y" in log:
-        logarithmic(axes, "y")
+    for which in log:
+        logarithmic(axes, which)
 
 
 def add_legend(figure: Figure, where: str = "below") -> None:
@@ -193,66 +188,24 @@ def plain_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]:
-    """Return those of some values whose labels fit side by side on a logarithmic axis.
-
-    Of many values only powers of ten are shown; of few, these come first, then the
-    others, from the greatest down.
-    """
-    character_inches = 0.085
-    gap_inches = 0.12  # between labels
-    shown: list[float] = []
-    ordered = sorted(set(values), reverse=True)
-    powers = [value for value in ordered if math.log10(value).is_integer()]
-    if len(ordered) > _MANY_TICKS and len(powers) > 2:
-        ordered = powers
-    ordered.sort(key=lambda value: value not in powers)
-    for value in ordered:
-        fits = True
-        for other in shown:
-            n_characters = len(plain_number(value)) + len(plain_number(other))
-            needed = character_inches * n_characters / 2 + gap_inches
-            inches = abs(math.log10(value / other)) / decades_per_inch
-            fits = fits and inches >= needed
-        if fits:
-            shown.append(value)
-    return sorted(shown)
-
-
 def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at ticks.
 
-    Those of an x axis are labelled where the labels fit. The default are 1, 2 and 5
-    times powers of ten; only the powers on a long axis, round numbers on a short y
-    axis.
+    The default are 1, 2 and 5 times powers of ten, fewer on a long axis, and round
+    numbers on a short one.
     """
-    from matplotlib.ticker import (
-        FixedLocator,
-        FuncFormatter,
-        LogLocator,
-        MaxNLocator,
-        NullLocator,
-    )
+    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{which}scale": "log"})
     axis = getattr(axes, f"{which}axis")
     low, high = getattr(axes, f"get_{which}lim")()
-    decades = math.log10(high / low)
-    major: Any = FixedLocator(ticks)
-    minor: Any = NullLocator()
-    if ticks and which == "x":
-        columns = axes.get_subplotspec().get_gridspec().ncols
-        label_inches = 0.9  # of the y axis
-        width = axes.figure.get_figwidth() / columns - label_inches
-        major = FixedLocator(shown_ticks(ticks, decades / width))
-        minor = FixedLocator(ticks)
-    elif not ticks and decades > _MANY_DECADES:
-        major = LogLocator()
-    elif not ticks and which == "y" and decades < 1:
-        major = MaxNLocator(6, steps=[1, 2, 5, 10])
-    elif not ticks:
-        major = LogLocator(subs=(1.0, 2.0, 5.0))
-    axis.set_major_locator(major)
-    axis.set_minor_locator(minor)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
-    axis.set_minor_formatter("")
+    decades, most = math.log10(high / low), _LABELS_THAT_FIT[which]
+    fitting = (subs for subs in _SUBS if len(subs) * decades <= most)
+    locator: Any = LogLocator(subs=next(fitting, _SUBS[-1]))
+    if ticks:
+        locator = FixedLocator(ticks)
+    elif decades < _SHORT[which]:
+        locator = MaxNLocator(most // 2, steps=[1, 2, 5, 10])
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: plain_number(value))

@@ -38,7 +38,9 @@ class CommonOptions:
         "A smoke run (minutes at most): small sizes, bundled data where possible.",
     )
     seed: int = option(0, "Of every random draw.", least=0)
-    out: Path | None = option(None, "Directory for results.json and figures.")
+    out: Path | None = option(
+        None, "Directory for results.json and figures; default: one of this name."
+    )
 
     def __post_init__(self) -> None:
         """Substitute small sizes in a quick run; sort and check all values."""

@@ -65,7 +65,7 @@ def measure_all(
     That is the rest of one or several rows. If it raises SkippedCase or
     MemoryLimitError, the case has a row with the message as its ``reason``. With
     ``options.out`` rows are kept in a file there until the run has ended, so that an
-    interrupted one continues.
+    interrupted one continues; no two cases of a run are the same.
     """
     cases, rows = list(cases), list[Case]()
     measured = _measured(options)
@@ -107,6 +107,7 @@ def _measured(options: CommonOptions) -> dict[str, Any]:
     """
     if options.out is None:
         return {}
+    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / _JOURNAL
     first = json.dumps([command_line(options), code_version()])
     lines = path.read_text().splitlines() if path.is_file() else []
@@ -160,15 +161,23 @@ def run(script: Any, options: Any) -> dict[str, Any]:
 
 
 def _plain(frame: pd.DataFrame) -> dict[str, list[Case]]:
-    """Return the rows as JSON, and those with a reason, which were skipped."""
+    """Return the rows as JSON, and those with a reason, which were skipped.
+
+    Rows have no keys of other parts (values of ``measure``).
+    """
+    part = frame.get("measure", pd.Series("", frame.index))
+    own = frame.notna().groupby(part).transform("any") | ~frame.notna().any()
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    records = [row for row in rows if row.get("reason") is None]
-    for row in records:
-        row.pop("reason", None)
+    records, skipped = list[Case](), list[Case]()
+    for row, known in zip(rows, own.to_dict("records"), strict=True):
+        reason = row.pop("reason", None)
+        if reason is not None:
+            left = {key: value for key, value in row.items() if value is not None}
+            skipped.append(left | {"reason": reason})
+            continue
         # A column of whole numbers beside missing ones has become one of floats.
-        row |= {k: int(v) for k, v in row.items() if _is_whole(v)}
-    skipped = [row for row in rows if row.get("reason") is not None]
-    skipped = [{k: v for k, v in row.items() if v is not None} for row in skipped]
+        row |= {key: int(value) for key, value in row.items() if _is_whole(value)}
+        records.append({key: value for key, value in row.items() if known[key]})
     return {"records": records, "skipped": skipped}
 
 

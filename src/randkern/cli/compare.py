@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from randkern.study.metrics import METRICS, Metric, metric_of
+from randkern.study.metrics import METRICS, Metric, by_setting, metric_of
 
 from . import options
 from .console import output, phase, progress_bar, started, titled_table
@@ -189,21 +189,17 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     cells = partial(_cells, metric=metric, others=others, costs=costs)
     for name, record in results["baselines"].items():
         table.add_row(name, *cells([record], 0))
-    groups: dict[str, dict[int | None, list[Mapping[str, Any]]]] = {}
-    for record in results["records"]:
-        sizes = groups.setdefault(record["kernel"], {})
-        sizes.setdefault(record["n_components"], []).append(record)
-    best = {
-        kernel: min(
-            metric.loss(_mean(records, metric.score)) for records in sizes.values()
-        )
-        for kernel, sizes in groups.items()
-    }
-    for kernel in sorted(groups, key=best.__getitem__):
+    settings = by_setting(results["records"])
+    best: dict[str, float] = {}
+    for (kernel, _), records in settings.items():
+        loss = metric.loss(_mean(records, metric.score))
+        best[kernel] = min(loss, best.get(kernel, loss))
+    for kernel in sorted(best, key=best.__getitem__):
         table.add_section()
+        sizes = [size for name, size in settings if name == kernel]
         # The exact kernel comes last, as the limit of the others.
-        for size in sorted(groups[kernel], key=lambda size: size or float("inf")):
-            named, *others_of_row = cells(groups[kernel][size], size)
+        for size in sorted(sizes, key=lambda size: size or float("inf")):
+            named, *others_of_row = cells(settings[kernel, size], size)
             mark = "! " * ((kernel, size) in warned)
             table.add_row(kernel, f"{mark}{named}", *others_of_row)
     return table
@@ -242,12 +238,9 @@ def _best_records(
     results: Mapping[str, Any], metric: Any
 ) -> Sequence[Mapping[str, Any]]:
     """Return the records of the kernel and size with the best mean of a metric."""
-    settings: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
-    for record in results["records"]:
-        setting = record["kernel"], record["n_components"]
-        settings.setdefault(setting, []).append(record)
     return min(
-        settings.values(), key=lambda own: float(metric.loss(_mean(own, metric.score)))
+        by_setting(results["records"]).values(),
+        key=lambda own: float(metric.loss(_mean(own, metric.score))),
     )
 
 

@@ -210,20 +210,23 @@ def started(limit: float) -> "Deadline":
 
 
 @contextmanager
-def phase(deadline: "Deadline", doing: str) -> Iterator[None]:
-    """Show what is done during a block, and the seconds of the limit so far.
-
-    On standard error, if that is a terminal.
-    """
+def _display(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Show columns, and what is done, on standard error if that is a terminal."""
     console = Console(stderr=True)
     with Progress(
-        SpinnerColumn(),
-        _SecondsColumn(deadline),
+        *columns,
         TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as display:
+        yield display
+
+
+@contextmanager
+def phase(deadline: "Deadline", doing: str) -> Iterator[None]:
+    """Show what is done during a block, and the seconds of the limit so far."""
+    with _display(SpinnerColumn(), _SecondsColumn(deadline)) as display:
         display.add_task(doing, total=None)
         yield
 
@@ -243,20 +246,9 @@ class _SecondsColumn(ProgressColumn):
 def progress_bar(
     deadline: "Deadline | None" = None,
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on standard error, if that is a terminal, while the block runs.
-
-    It shows the seconds of a time limit, or those of the block.
-    """
-    console = Console(stderr=True)
-    with Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn() if deadline is None else _SecondsColumn(deadline),
-        TextColumn("{task.description}", markup=False),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    """Show a bar while the block runs, and the seconds of a limit or of the block."""
+    seconds = TimeElapsedColumn() if deadline is None else _SecondsColumn(deadline)
+    with _display(BarColumn(bar_width=24), MofNCompleteColumn(), seconds) as bar:
         task = bar.add_task("", total=None)
 
         def report(done: int, total: int, doing: str) -> None:

@@ -110,6 +110,11 @@ def command(
         table = load(
             data, target, task, None, test, form, groups, time, read_texts=True
         )
+    if table.schema is None:
+        raise ValueError(
+            f"{data} is a data set of arrays, and randkern fit reads tables in files; "
+            "randkern compare takes data sets by their names"
+        )
     asked = metric_of(metric, table.task)
     splitting = Splitting.of(table.groups, table.time)
     parts = _split(table, splitting, seed)

@@ -22,10 +22,10 @@ from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_o
 from randkern._warnings import warn
 from randkern.data.table_format import TableFormat
 from randkern.data.written import (
-    count_bare,
     days_of_texts,
     example_of_ambiguous_dates,
     numbers_of_texts,
+    units_of_texts,
 )
 from randkern.exceptions import DataFileError
 
@@ -141,8 +141,8 @@ def with_known_types(X: Any) -> Any:
         }
         return X.cast(casts) if casts else X
     typed = X.copy(deep=False)
-    others = {dtype for dtype in X.dtypes.unique() if _may_be_typed(str(dtype))}
-    for name in X.columns[[dtype in others for dtype in X.dtypes]]:
+    open_ones = {dtype for dtype in X.dtypes.unique() if _may_be_typed(str(dtype))}
+    for name in X.columns[[dtype in open_ones for dtype in X.dtypes]]:
         if X[name].dtype != (column := _typed(X[name])).dtype:
             typed[name] = column
     return typed
@@ -374,7 +374,10 @@ def read_texts(
     is_most = 2 * n_numbers > n_present and may_be_missing and not all_of_them
     if asked or is_most or n_numbers == n_present > 0:
         n_odd = int(texts.isin(distinct).sum())
-        n_bare = count_bare(texts, form.decimal, form.thousands) if unit else 0
+        n_bare = 0
+        if unit:
+            units = units_of_texts(texts, form.decimal, form.thousands)
+            n_bare = int((units == "").sum())
         return Reading(numbers, "number", unit, tuple(distinct), n_odd, n_bare)
     days = days_of_texts(texts, form.dayfirst, form.date_format)
     is_odd = np.isnan(days) & texts.notna().to_numpy()

@@ -81,14 +81,14 @@ def numbers_of_texts(
     return pandas.to_numeric(texts.map(known), errors="coerce").astype(float), unit
 
 
-def count_bare(texts: pd.Series, decimal: str, thousands: str | None) -> int:
-    """Return how many texts are numbers without a unit."""
+def units_of_texts(texts: pd.Series, decimal: str, thousands: str | None) -> pd.Series:
+    """Return the units of numbers, ``""`` without one, NaN for other texts."""
 
-    def is_bare(text: str) -> bool:
+    def unit(text: str) -> str | float:
         amount = _amount(text, decimal, thousands)
-        return amount is not None and not amount[1]
+        return np.nan if amount is None else amount[1]
 
-    return int(texts.dropna().map(is_bare).sum())
+    return texts.map(unit, na_action="ignore")
 
 
 def _amount(text: str, decimal: str, thousands: str | None) -> tuple[float, str] | None:

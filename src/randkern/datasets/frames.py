@@ -25,7 +25,7 @@ from randkern.data.columns import (
     with_known_types,
 )
 from randkern.data.table_format import TableFormat
-from randkern.data.written import numbers_of_texts
+from randkern.data.written import units_of_texts
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableSchema
 from randkern.datasets.tables import place_of_row
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
+# Columns that an error names.
+_MAX_SHOWN = 50
 # Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few; above another number only if they count from 0 or 1.
 _MAX_CLASSES = 100
@@ -303,25 +305,27 @@ def _rows_with_target(X: "pd.DataFrame", known: np.ndarray) -> "pd.DataFrame":
 
 
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
-    shown = ", ".join(map(repr, columns[:50]))
-    if len(columns) > 50:
-        shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
             f"{source}: no target column is named; pass target= (on the command line "
-            f"--target), one of {shown}"
+            f"--target), one of {_shown(columns)}"
         )
     _check_column(target, columns, source)
 
 
 def _check_column(name: str, columns: list[str], source: str) -> None:
     if name not in columns:
-        shown = ", ".join(map(repr, columns[:50]))
-        if len(columns) > 50:
-            shown += f", and {len(columns) - 50:,} more"
         close = difflib.get_close_matches(name, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{source}: no column {name!r}{hint}; the columns are {shown}")
+        raise ValueError(
+            f"{source}: no column {name!r}{hint}; the columns are {_shown(columns)}"
+        )
+
+
+def _shown(columns: list[str]) -> str:
+    more = len(columns) - _MAX_SHOWN
+    shown = ", ".join(map(repr, columns[:_MAX_SHOWN]))
+    return shown + f", and {more:,} more" * (more > 0)
 
 
 def _target_values(
@@ -404,21 +408,13 @@ def _target_of_texts(
 
 def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
     """Raise if a target holds numbers of several units."""
-    units: dict[str, pd.Series] = {}
-    left = texts.dropna()
-    while len(left):
-        numbers, unit = numbers_of_texts(left, form.decimal, form.thousands)
-        if numbers.isna().all():
-            return
-        units[unit] = left[numbers.notna()]
-        left = left[numbers.isna()]
-    if len(units) > 1:
-        names = [repr(unit or "no unit") for unit in units]
-        few = units.popitem()[1]
-        rows = np.flatnonzero(texts.isin(few))
+    units = units_of_texts(texts, form.decimal, form.thousands)
+    names = units.value_counts().index
+    if len(names) > 1 and units.notna().equals(texts.notna()):
+        rows = np.flatnonzero(units == names[-1])
         raise DataFileError(
-            f"the target {target!r} mixes units: {names[0]}, and in {len(rows):,} of "
-            f"{len(texts):,} rows {names[-1]} ({cell(texts, rows)}); convert them to "
+            f"the target {target!r} mixes units: {names[0]!r}, and in {len(rows):,} of "
+            f"{len(texts):,} rows {names[-1]!r} ({cell(texts, rows)}); convert them to "
             f"one unit, or say --numeric {shlex.quote(target)} to leave such rows out"
         )
 

@@ -101,7 +101,7 @@ def _columns(X: pd.DataFrame, schema: TableSchema) -> list[Column]:
             kind = "category"
         elif name not in schema.kinds and values.dtype == bool:
             kind = "boolean"
-        known = ()
+        known: tuple[str, ...] = ()
         if at < MAX_COLUMNS:
             known = (_described(values, kind), schema.placeholders(name))
         columns.append(Column(name, kind, missing[at], distinct[at], *known))

@@ -12,7 +12,7 @@ from randkern._validation import check_choice, check_count, check_positive
 from randkern.reporting.deadline import Deadline
 from randkern.study.fits import Fits, Progress
 from randkern.study.kernel_choices import KernelChoice, parse_kernels
-from randkern.study.metrics import metric_of
+from randkern.study.metrics import by_setting, metric_of
 from randkern.study.selection import MAX_ROWS, Selection, select_hyperparameters
 
 # As many as a usual core does in the time that a fit of any size takes.
@@ -167,19 +167,17 @@ def _measure_all(
 
 def _note_divergence(fits: Fits, constant: Mapping[str, Any] | None) -> None:
     """Note features that err more than a constant where their exact kernel does not."""
-    by_setting: dict[tuple[str, int | None], list[float]] = {}
-    for record in fits.records:
-        setting = record["kernel"], record["n_components"]
-        by_setting.setdefault(setting, []).append(record["test_error"])
-    for (kernel, size), values in by_setting.items():
-        exact = by_setting.get((kernel.partition(",")[0], None))
+    settings = by_setting(fits.records)
+    for (kernel, size), records in settings.items():
+        exact = settings.get((kernel.partition(",")[0], None))
         if size is None or exact is None or constant is None:
             continue
-        error = fmean(values)
-        if exact[0] < constant["test_error"] < error:
+        error = fmean(record["test_error"] for record in records)
+        limit = exact[0]["test_error"]
+        if limit < constant["test_error"] < error:
             message = (
                 f"these features err more than a constant ({error:.3g}, against "
-                f"{constant['test_error']:.3g}; the exact kernel {exact[0]:.3g}): the "
+                f"{constant['test_error']:.3g}; the exact kernel {limit:.3g}): the "
                 "penalty of the exact kernel is too small for so few features; pass "
                 "a larger --alpha, or more features"
             )

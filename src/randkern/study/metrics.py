@@ -1,8 +1,10 @@
-"""Metrics of predictions, by their names on the command line."""
+"""Records by their settings, and metrics by their names on the command line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -76,3 +78,14 @@ def metric_of(name: str | None, task: str) -> Metric:
             f"metric must be one of {', '.join(known)} for a {task}, got {name!r}"
         )
     return METRICS[name]
+
+
+def by_setting(
+    records: Iterable[Mapping[str, Any]],
+) -> dict[tuple[str, int | None], list[Mapping[str, Any]]]:
+    """Return the records of each kernel and number of features, one per seed."""
+    settings: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
+    for record in records:
+        setting = record["kernel"], record["n_components"]
+        settings.setdefault(setting, []).append(record)
+    return settings

@@ -24,6 +24,7 @@ _BIAS_MULTIPLES = (0.0, 0.25, 1.0, 4.0)
 _ALPHAS = np.logspace(-6, 2, 17)
 
 Task = Literal["classification", "regression"]
+Folds = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
 
 
 @dataclass(frozen=True)
@@ -92,91 +93,75 @@ def select_hyperparameters(
         )
     splitting = splitting or Splitting()
     rows = splitting.sample(y, task, max_rows)
-    settings = _Scores(choice, X, y, task, alpha, splitting, rows, report)
+    targets = np.asarray(y[rows])
+    folds: Folds | None = None
+    if not splitting.is_random:
+        folds = splitting.take(rows).folds(targets, task, N_FOLDS, 0)
+    if task == "classification":
+        targets = 2.0 * (targets[:, None] == np.unique(targets)) - 1.0
+    # Penalties, and the loss at each, by the open hyperparameter.
+    tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
+
+    def smallest(value: float | None) -> float:
+        """Return the loss at the best penalty."""
+        if value not in tried:
+            report(len(tried) + 1)
+            tried[value] = _losses(choice.build(value), X[rows], targets, alpha, folds)
+        return float(tried[value][1].min())
+
     value: float | None = None
     if choice.opens == "lengthscale":
-        value = _search_lengthscale(settings.smallest, choice.reference(X))
+        value = _search_lengthscale(smallest, choice.reference(X))
     elif choice.opens == "bias":
         reference = choice.reference(X)
         biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
-        enough = TOLERANCE * min(map(settings.smallest, biases))
-        value = next(bias for bias in biases if settings.smallest(bias) <= enough)
-    alphas, losses = settings.losses(value)
-    penalty = np.flatnonzero(losses <= TOLERANCE * losses.min())[-1]
+        enough = TOLERANCE * min(map(smallest, biases))
+        value = next(bias for bias in biases if smallest(bias) <= enough)
+    enough = TOLERANCE * smallest(value)
+    alphas, losses = tried[value]
+    penalty = np.flatnonzero(losses <= enough)[-1]
     return Selection(
         value=value,
         alpha=float(alphas[penalty]),
         validation_loss=float(losses[penalty]),
-        n_rows=settings.n_rows,
+        n_rows=len(rows),
         tried=[
             {
                 "value": setting,
                 "alpha": float(alphas[losses.argmin()]),
                 "validation_loss": float(losses.min()),
             }
-            for setting, (alphas, losses) in settings.tried.items()
+            for setting, (alphas, losses) in tried.items()
         ],
     )
 
 
-class _Scores:
-    """Losses of a kernel's settings."""
-
-    def __init__(
-        self,
-        choice: KernelChoice,
-        X: NDArray[Any],
-        y: NDArray[Any],
-        task: Task,
-        alpha: float | None,
-        splitting: Splitting,
-        rows: NDArray[np.intp],
-        report: Callable[[int], None],
-    ) -> None:
-        self.choice = choice
-        self.report = report
-        self.alpha = alpha
-        self.X = X[rows]
-        self.Y = np.asarray(y[rows])
-        self.cv: list[Any] | None = None
-        if not splitting.is_random:
-            self.cv = splitting.take(rows).folds(self.Y, task, N_FOLDS, 0)
-        if task == "classification":
-            self.Y = 2.0 * (self.Y[:, None] == np.unique(self.Y)) - 1.0
-        # Ascending penalties, and the loss at each, by the open hyperparameter.
-        self.tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.Y)
-
-    def smallest(self, value: float | None) -> float:
-        """Return the loss at the best penalty."""
-        return float(self.losses(value)[1].min())
-
-    def losses(self, value: float | None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return penalties and the mean squared errors of rows left out."""
-        if value not in self.tried:
-            self.report(len(self.tried) + 1)
-            kernel = self.choice.build(value)
-            alphas: Any = [self.alpha]
-            if self.alpha is None:
-                diagonal = float(np.mean(kernel.diag(self.X)))
-                alphas = list(_ALPHAS * (diagonal if diagonal > 0 else 1.0))
-            model = randkern.KernelRidgeRegressorCV(
-                kernel,
-                alphas=alphas,
-                n_components=None,
-                cv=self.cv,
-                fit_intercept=True,
-                random_state=0,
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model.fit(self.X, self.Y)
-            scores = model.cv_results_
-            self.tried[value] = scores["param_alpha"], -scores["mean_test_score"]
-        return self.tried[value]
+def _losses(
+    kernel: Any,
+    X: NDArray[Any],
+    Y: NDArray[Any],
+    alpha: float | None,
+    folds: Folds | None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return penalties, ascending, and the mean squared errors of rows left out."""
+    if alpha is None:
+        diagonal = float(np.mean(kernel.diag(X)))
+        alphas = list(_ALPHAS * (diagonal if diagonal > 0 else 1.0))
+    else:
+        alphas = [alpha]
+    model = randkern.KernelRidgeRegressorCV(
+        kernel,
+        alphas=alphas,
+        n_components=None,
+        scoring=None if folds is None else "neg_mean_squared_error",
+        cv=folds,
+        fit_intercept=True,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, Y)
+    return model.cv_results_["param_alpha"], -model.cv_results_["mean_test_score"]
 
 
 def _search_lengthscale(smallest: Callable[[float], float], reference: float) -> float:

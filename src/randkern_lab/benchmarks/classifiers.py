@@ -444,11 +444,8 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 def figure(frame: pd.DataFrame) -> dict[str, Any]:
     """Return error against time and memory, and few curves against time."""
     title, shown = text(_TITLE, frame.attrs), summary(frame)
-    look: Mapping[str, Any] = {"xlabel": "seconds of training", "ticks": None}
-    memory: Mapping[str, Any] = {
-        "xlabel": "peak memory of the process (GB)",
-        "ticks": None,
-    }
+    look: Mapping[str, Any] = {"xlabel": "seconds of training"}
+    memory: Mapping[str, Any] = {"xlabel": "peak memory of the process (GB)"}
     both, (left, right) = panels(2, size=(4.8, 4.4), title=title)
     curves(left, shown, "train_seconds", "test_error", METHODS, **look)
     curves(right, shown, "peak_gb", "test_error", METHODS, **memory)

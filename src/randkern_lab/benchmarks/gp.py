@@ -264,7 +264,6 @@ def figure(frame: pd.DataFrame) -> Any:
                 xlabel="seconds to learn and predict",
                 ylabel=label,
                 log="x",
-                ticks=None,
             )
         if sets[name]["noise_rmse"] is not None:
             level, look = sets[name]["noise_rmse"], {"color": "0.4", "ls": ":"}

@@ -145,7 +145,7 @@ def figure(frame: pd.DataFrame) -> Any:
     records = frame
     names = list(records.dataset.unique())
     figure, axes = panels(len(names))
-    look = dict[str, Any](xlabel="CPU seconds of the fit", ylabel="RMSE", ticks=None)
+    look = dict[str, Any](xlabel="CPU seconds of the fit", ylabel="RMSE")
     for axis, name in zip(np.ravel(axes), names, strict=True):
         own = records[records.dataset == name]
         curves(axis, own, "cpu_seconds", "rmse", METHODS, title=name, **look)

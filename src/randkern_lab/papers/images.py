@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import randkern
 from randkern import skeletons
-from randkern.datasets import load_dataset
+from randkern.datasets import DATASET_NAMES, load_dataset
 from randkern.optics import ThresholdBinarizer
 from randkern.study.preparation import prepare
 
@@ -193,10 +193,12 @@ def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -
                 "data with --data, or leave --data-dir out for scikit-learn's digits"
             )
         data = there[0]
-    dataset = load_dataset(data, data_dir=data_dir)
-    if dataset.image_shape is None or dataset.task != "classification":
+    dataset: Any = None
+    if data in DATASET_NAMES:  # other names are those of tables
+        dataset = load_dataset(data, data_dir=data_dir)
+    if dataset is None or dataset.image_shape is None:
         raise ValueError(
             f"the data must be images with classes, got {data!r}; for instance "
-            "cifar10, mnist, fashion-mnist or digits"
+            "cifar10, mnist, fashion-mnist or digits; randkern compare takes tables"
         )
     return dataset

@@ -39,7 +39,7 @@ from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
 from ..options import CommonOptions, option
 from ..process import Stopwatch
 from ..runner import Case, measure_all
-from ..tables import fitted_power, listing, pivot, text
+from ..tables import fitted_power, listing, pivot
 
 # The factor c in exp(i·c·w·τ), where w has the distribution N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -168,12 +168,9 @@ def run(options: Options) -> pd.DataFrame:
         seconds = watch.lap().seconds
         return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
 
-    records, size = measure_all(options, cases(), measure), 2 * options.bases
+    size, ell = 2 * options.bases, options.lengthscale
     maps = randkern.RandomFeatures(
-        randkern.Gaussian(options.lengthscale),
-        size,
-        projection="dense",
-        random_state=options.seed,
+        randkern.Gaussian(ell), size, projection="dense", random_state=options.seed
     ).fit(process.X)
     # ω of the library's features, from their phases at a small x.
     phases = maps.transform(np.full((1, 1), _SMALL))[0]
@@ -188,28 +185,33 @@ def run(options: Options) -> pd.DataFrame:
     pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
     same = basis(w / (2 * np.pi), process.X)
     beside = process.written_out(w / (2 * np.pi)), posteriors["1"]
-    expected = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
-    found = {c: np.sqrt(np.mean(v**2)) for c, v in (("2*pi", own), ("1", w))}
-    records.attrs = {
-        "dataset": {"name": "drawn from the process", "n_rows": options.rows},
-        "curves": {
-            "x": _GRID[:, 0].tolist(),
-            "rows": {"x": process.X[:, 0].tolist(), "y": process.y.tolist()},
-            **{
-                name: {"mean": mean.tolist(), "sd": sd.tolist()}
-                for name, (mean, sd) in posteriors.items()
-            },
-        },
-        "conventions": {
-            c: {"expected": expected[c], "found": float(found[c])} for c in CONVENTIONS
-        },
-        "difference": {
-            "features": float(np.abs(same - pairs).max()),
-            "posterior": float(np.abs(np.subtract(*beside)).max()),
-        },
+    parts: dict[str, Any] = {
+        "error": measure_all(options, cases(), measure),
+        "row": {"x": process.X[:, 0], "y": process.y},
+        "posterior": [
+            {"convention": name, "x": x, "mean": mean, "sd": sd}
+            for name, curve in posteriors.items()
+            for x, mean, sd in zip(_GRID[:, 0], *curve, strict=True)
+        ],
+        "frequency": [
+            {
+                "convention": convention,
+                "expected": 1 / (CONVENTIONS[convention] * ell),
+                "found": np.sqrt(np.mean(drawn**2)),
+            }
+            for convention, drawn in (("2*pi", own), ("1", w))
+        ],
+        "difference": [
+            {
+                "features": np.abs(same - pairs).max(),
+                "posterior": np.abs(np.subtract(*beside)).max(),
+            }
+        ],
         "learned": [process.learned(None), process.learned(size)],
     }
-    return records
+    frame = pd.concat(pd.DataFrame(rows).assign(measure=n) for n, rows in parts.items())
+    frame.attrs["dataset"] = {"name": "drawn from the process", "n_rows": options.rows}
+    return frame
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
@@ -222,7 +224,7 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "{root:.4f}",
     )
     yield from listing(
-        pd.DataFrame(frame.attrs["learned"]),
+        frame.query("measure == 'learned'"),
         "hyperparameters of the marginal likelihood",
         "D | lengthscale | noise",
         "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
@@ -234,7 +236,7 @@ def figure(frame: pd.DataFrame) -> Any:
     figure, axes = panels(3, size=(4.4, 4.0))
     bases = frame.attrs["arguments"]["bases"]
     for place, (convention, name) in zip(axes, _TRANSFORMS.items(), strict=False):
-        _posterior(place, frame.attrs, convention)
+        _posterior(place, frame, convention)
         ylabel = "f(x): mean ± 2 standard errors"
         name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
     curves(
@@ -253,15 +255,15 @@ def figure(frame: pd.DataFrame) -> Any:
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
-    for convention, deviation in frame.attrs["conventions"].items():
+    for own in frame.query("measure == 'frequency'").itertuples():
         yield (
-            f"{_TRANSFORMS[convention]}: w of standard deviation "
-            f"{deviation['found']:.3f}, expected {deviation['expected']:.3f}"
+            f"{_TRANSFORMS[own.convention]}: w of standard deviation {own.found:.3f}, "
+            f"expected {own.expected:.3f}"
         )
-    yield text(
+    (own,) = frame.query("measure == 'difference'").itertuples()
+    yield (
         "the same frequencies in both conventions: features differ by "
-        "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
-        frame.attrs,
+        f"{own.features:.1e}, posteriors by {own.posterior:.1e}"
     )
     for convention, powers in exponents(frame).items():
         if powers["mean"] is not None:
@@ -271,9 +273,10 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
             )
 
 
-def roots(records: pd.DataFrame) -> pd.DataFrame:
+def roots(frame: pd.DataFrame) -> pd.DataFrame:
     """Return root mean square errors of mean and deviation, by convention and D."""
-    draws = records.groupby(["convention", "n_components"], sort=False)
+    errors = frame.query("measure == 'error'")
+    draws = errors.groupby(["convention", "n_components"], sort=False)
     errors = draws[["mean_error", "sd_error"]].agg(lambda e: np.sqrt(np.mean(e**2)))
     return errors.set_axis(["mean", "sd"], axis=1).reset_index()
 
@@ -291,28 +294,29 @@ def shown_roots(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.sort_index(kind="stable")
 
 
-def _posterior(axes: Any, attrs: Mapping[Any, Any], convention: str) -> None:
+def _posterior(axes: Any, frame: pd.DataFrame, convention: str) -> None:
     """Draw a posterior on features, the exact one, and the rows."""
-    curves, size = attrs["curves"], 2 * attrs["arguments"]["bases"]
-    x = np.array(curves["x"])
-    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
-    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
-    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{size:,} columns")
-    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
-    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    curves = frame.query("measure == 'posterior'")
+    own, exact = (curves[curves.convention == name] for name in (convention, "exact"))
+    low, high = own["mean"] - 2 * own.sd, own["mean"] + 2 * own.sd
+    axes.fill_between(own.x, low, high, color=BLUE, alpha=0.22, lw=0)
+    columns = f"{2 * frame.attrs['arguments']['bases']:,} columns"
+    axes.plot(own.x, own["mean"], color=BLUE, lw=1.8, label=columns)
+    look = {"color": RED, "lw": 1.4, "linestyle": "--"}
+    axes.plot(exact.x, exact["mean"], **look, label="exact")
+    look |= {"lw": 1.0, "linestyle": ":"}
     for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
-        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
-    axes.plot(
-        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
-    )
+        axes.plot(exact.x, exact["mean"] + sign * exact.sd, **look, label=label)
+    rows = frame.query("measure == 'row'")
+    axes.plot(rows.x, rows.y, ".", color="black", ms=4, label="rows")
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
 
 
-def exponents(records: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+def exponents(frame: pd.DataFrame) -> dict[str, dict[str, float | None]]:
     """Return the powers of D that best fit the errors; None for a single D."""
     powers: dict[str, dict[str, float | None]] = {}
-    for convention, own in roots(records).groupby("convention", sort=False):
+    for convention, own in roots(frame).groupby("convention", sort=False):
         last = own[own.n_components >= _ASYMPTOTIC]
         own = own if last.empty else last
         fits = {key: fitted_power(own.n_components, own[key]) for key in ("mean", "sd")}

@@ -146,7 +146,6 @@ def figure(frame: pd.DataFrame) -> Any:
         title="conjugate gradients, without a preconditioner",
         xlabel="condition number",
         ylabel="iterations",
-        ticks=None,
     )
     direct = frame.query("solver == 'cholesky'")
     both = {
@@ -166,7 +165,6 @@ def figure(frame: pd.DataFrame) -> Any:
         ("curve", "precision"),
         title="Cholesky (no marker: not definite)",
         xlabel="penalty / published penalty",
-        ticks=_SHARES,
     )
     add_legend(figure, "right")
     return figure

@@ -192,7 +192,6 @@ def figure(frame: pd.DataFrame) -> Any:
             _STYLES,
             title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
             ylabel=quantity,
-            ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
         )
     add_legend(figure)
     return figure
