@@ -37,6 +37,8 @@ from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
     FIRST_STRENGTH,
     MAX_MEMBERS,
+    MOST_KNOWN,
+    STRENGTHS,
     Deadline,
 )
 from randkern.tabular.rows import Table
@@ -232,7 +234,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             encoded = replace(known, X=X).take(np.append(rows, rest))
             fits.append(HeldOut(trial.kernel, encoded, len(rows), 0))
             places.append(rows)
-        part = with_best_strength(kernel.trial, fits, start, learning.deadline)
+        most = STRENGTHS[-1] if found.learned_again else MOST_KNOWN
+        options = fits, start, learning.deadline, most
+        part = with_best_strength(kernel.trial, *options)
         return replace(part, P=part.P[np.argsort(np.concatenate(places))])
 
     @staticmethod
@@ -242,11 +246,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         pairs: list[tuple[Member, Trial]] = []
         for share, part in chosen:
-            trial = part.trial
             if pairs and learning.deadline.ends("the last fit"):
                 break
+            trial = learning.adapted(part.trial)
+            C = part.C * part.trial.alpha / trial.alpha
             encoded = learning.encoded_table(trial, table)
-            model = logistic(trial.kernel, part.C, seed)
+            model = logistic(trial.kernel, C, seed)
             weight = encoded.own_weight
             fit_quietly(model, encoded.X, encoded.labels, weight, learning.deadline)
             encoder = copy(learning.encoders[trial.numbers])

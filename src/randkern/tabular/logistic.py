@@ -89,12 +89,16 @@ class HeldOut:
 
 
 def with_best_strength(
-    trial: Trial, fits: Sequence[HeldOut], start: float, deadline: Deadline
+    trial: Trial,
+    fits: Sequence[HeldOut],
+    start: float,
+    deadline: Deadline,
+    most: float = STRENGTHS[-1],
 ) -> Part:
     """Return the part with the smallest log loss of held-out rows.
 
-    Its C is one of `STRENGTHS`; the search moves from `start` to neighbours. Its
-    probabilities are those of the held-out rows.
+    Its C is one of `STRENGTHS`, up to `most`; the search moves from `start` to
+    neighbours. Its probabilities are those of the held-out rows.
     """
     labels = np.concatenate([fit.labels for fit in fits])
     weight = np.concatenate([fit.own_weight for fit in fits])
@@ -107,4 +111,5 @@ def with_best_strength(
         P = np.concatenate([fit.probabilities(C, is_late) for fit in fits])
         return Part(trial, C, P, mean_log_loss(P, labels, weight))
 
-    return descended(evaluate, STRENGTHS.index(start), len(STRENGTHS), is_late)
+    n = STRENGTHS.index(most) + 1
+    return descended(evaluate, STRENGTHS.index(start), n, is_late)
