@@ -299,6 +299,19 @@ def test_a_quarter_is_held_out_by_class():
     assert abs(data.X_test.mean(axis=0)).max() > 1e-3  # scaled by training rows
 
 
+def test_copies_of_rows_are_held_out_together():
+    X = pytest.importorskip("pandas").DataFrame(
+        np.random.default_rng(0).normal(size=(120, 2))
+    )
+    copies = X.iloc[np.arange(720) % 120].rename(columns=str).reset_index(drop=True)
+    dataset = Dataset("copies", copies, np.arange(720.0), task="regression")
+    with pytest.warns(UserWarning, match="600 of 720 rows are copies"):
+        data = prepare(dataset)
+    train, test = ({*map(tuple, rows)} for rows in (data.X_train, data.X_test))
+    assert len(train) + len(test) == 120 and not train & test
+    assert not data.splitting.is_random
+
+
 def test_scores_beside_the_error():
     data = prepare(blobs())
     results = compare(blobs(), "gaussian", [40], n_seeds=1)

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _SHARE = 0.2
 _MAX_HELD_OUT = 10_000
 _SHOWN = 8
-# Copies are held out together if they are this share of the rows, and if at least so
-# many rows are different.
-_MANY_COPIES = 0.5
-_FEW_ROWS = 100
 # Smallest number of rows of a table.
 _MIN_ROWS = 10
 # Up to this many rows, matrices are so small that the threads of NumPy's BLAS, SciPy's
@@ -349,7 +345,7 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
     size = min(max(int(_SHARE * len(y)), 1), _MAX_HELD_OUT)
-    train, test, described = _with_copies_together(X, splitting).held_out(
+    train, test, described = splitting.with_copies_together(X).held_out(
         y, table.task, size, seed
     )
     rows = X.iloc[train], X.iloc[test], y[train], y[test]
@@ -357,29 +353,6 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     if not splitting.is_random:
         held_out = _HeldOut(described, splitting.take(test).clusters())
     return rows, splitting.take(train), held_out
-
-
-def _with_copies_together(X: Any, splitting: Any) -> Any:
-    """Return a random splitting as one of groups if many rows are copies of others.
-
-    The score of a row whose copy has been fitted says nothing of new rows.
-    """
-    from pandas.util import hash_pandas_object
-
-    if not splitting.is_random:
-        return splitting
-    hashes = hash_pandas_object(X, index=False)
-    n_copies = int(hashes.duplicated().sum())
-    # Few columns of few values repeat by chance.
-    if n_copies <= _MANY_COPIES * len(X) or hashes.nunique() < _FEW_ROWS:
-        return splitting
-    warnings.warn(
-        f"{n_copies:,} of {len(X):,} rows are copies of others but for the target: "
-        "copies are held out together",
-        UserWarning,
-        stacklevel=1,
-    )
-    return splitting.of(hashes.to_numpy(), None)
 
 
 def _fit(

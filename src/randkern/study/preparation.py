@@ -63,6 +63,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         y_test = _labels(dataset.y_test)
         split = "the data set's own test rows"
     else:
+        splitting = splitting.with_copies_together(X_train)
         *rows, split = splitting.held_out(
             y_train, dataset.task, TEST_SHARE, random_state
         )

@@ -14,11 +14,16 @@ from sklearn.model_selection import (
     train_test_split,
 )
 
+from randkern._warnings import warn
 from randkern.tabular.folds import group_codes, time_codes
 
 Rows = NDArray[np.intp]
 # Batches of successive rows, whose mean errors are nearly independent.
 _PERIODS = 10
+# Copies are held out together if they are this share of the rows, and if at least so
+# many rows are different.
+_MANY_COPIES = 0.5
+_MIN_DIFFERENT = 100
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,27 @@ class Splitting:
             None if self.groups is None else self.groups[rows],
             None if self.time is None else self.time[rows],
         )
+
+    def with_copies_together(self, X: Any) -> Self:
+        """Return random splits of a dataframe as those of groups, if most rows repeat.
+
+        The score of a row whose copy has been fitted says nothing of new rows. Columns
+        of few values repeat by chance.
+        """
+        if not self.is_random or not hasattr(X, "iloc"):
+            return self
+        from pandas.util import hash_pandas_object
+
+        hashes = hash_pandas_object(X, index=False)
+        n_copies = int(hashes.duplicated().sum())
+        if n_copies <= _MANY_COPIES * len(X) or hashes.nunique() < _MIN_DIFFERENT:
+            return self
+        warn(
+            f"{n_copies:,} of {len(X):,} rows are copies of others but for the target: "
+            "copies are held out together",
+            UserWarning,
+        )
+        return self.of(hashes.to_numpy(), None)
 
     def clusters(self) -> Rows | None:
         """Return the groups of rows, or ten periods, in which errors are alike."""
