@@ -93,3 +93,12 @@ def test_classes_of_one_row_are_fitted(planned, no_deadline):
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels)
     assert 600 <= model.fit_report_["rows_used"] < 620
     assert model.predict_proba(X[N:]).shape == (N, 22)
+
+
+@pytest.mark.slow
+def test_labels_without_noise_do_not_set_the_penalty(no_deadline):
+    """Least squares fits them with hardly any, logistic regression with C of 1e6."""
+    X = np.random.default_rng(3).uniform(size=(120, 2))
+    fit = rk.TabularClassifier(0.5, random_state=0).fit(X, X[:, 0] > 0.5)
+    assert all(0.3 <= member.fit.C <= 1e5 for member in fit.model_.members)
+    assert fit.score(X, X[:, 0] > 0.5) > 0.97
