@@ -42,7 +42,7 @@ from ..runner import Case, grid, measure_all
 from ..scoring import misclassified
 from ..tables import listing
 from .images import BinaryImageOptions, load_binary_images
-from .nested_ridge import class_targets, normal_equations
+from .nested_ridge import class_targets
 from .optical_curves import CURVES
 from .optical_settings import optical_settings
 
@@ -207,17 +207,17 @@ def by_penalty(frame: pd.DataFrame) -> pd.DataFrame:
 def _sums(
     Z: NDArray[np.float32], Y: NDArray[Any]
 ) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Return ZᵀZ and ZᵀY in double and in single precision."""
-    equations = normal_equations(lambda rows: Z[rows], Y)
-    double = np.triu(equations.gram)
-    double += np.triu(double, 1).T
-    single = np.zeros(double.shape, np.float32)
-    for rows in row_blocks(len(Z), _BLOCK_ROWS):
-        single += Z[rows].T @ Z[rows]
-    return {
-        "double": (double, equations.cross),
-        "single": (single, equations.cross.astype(np.float32)),
-    }
+    """Return ZᵀZ and ZᵀY of the same features in double and in single precision."""
+    sums = {}
+    for name, dtype in _PRECISIONS.items():
+        size, targets = Z.shape[1], Y.shape[1]
+        gram, cross = np.zeros((size, size), dtype), np.zeros((size, targets), dtype)
+        for rows in row_blocks(len(Z), _BLOCK_ROWS):
+            block = Z[rows].astype(dtype)
+            gram += block.T @ block
+            cross += block.T @ Y[rows].astype(dtype)
+        sums[name] = gram, cross
+    return sums
 
 
 def _by_cholesky(matrix: NDArray[Any], cross: NDArray[Any], error: Any) -> Case:
