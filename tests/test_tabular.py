@@ -87,7 +87,6 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch, planned):
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     planned(first_steps=4, n_refits=0)
     monkeypatch.setattr(search, "SPREADS", (1.5,))
-    monkeypatch.setattr(classification, "PENALTIES", (0.3,))
     check(estimator)
 
 
