@@ -227,14 +227,11 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         dates = [at for at, _ in self._phases]
         parts = [self._varying, np.repeat(dates, 2).astype(int), self._missing]
         of_numbers = self._numbers[np.concatenate(parts)]
-        self.columns_ = np.concatenate(
-            [of_numbers, np.repeat(self._categories, widths)]
-        )
-        self.columns_ = self.columns_.astype(int)
+        of_categories = np.repeat(self._categories, widths)
+        self.columns_ = np.concatenate([of_numbers, of_categories]).astype(int)
         # A sine and its cosine belong together, as do the values of a category.
-        counts = [np.ones(len(self._varying)), np.full(len(dates), 2)]
-        counts += [np.ones(len(self._missing)), [width for width in widths if width]]
-        sizes = np.concatenate(counts).astype(int)
+        sizes = [1] * len(self._varying) + [2] * len(dates) + [1] * len(self._missing)
+        sizes += [width for width in widths if width]
         self.blocks_ = np.repeat(np.arange(len(sizes)), sizes)
 
     def _warn_of_single_texts(self) -> None:
