@@ -167,15 +167,53 @@ def test_blend_is_the_best_mean_where_one_helps():
 # -- columns -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("step", "n", "phases"),
+    [
+        ("h", 24 * 20, ["day", "week"]),  # twenty days
+        ("D", 1000, ["week", "year"]),
+        ("7D", 200, ["year"]),
+        ("D", 10, []),
+    ],
+)
+def test_dates_have_the_phases_that_rows_span_and_vary_in(step, n, phases):
+    """Of time of day, day of the week and season; and none of a duration."""
+    when = pd.Series(pd.date_range("2024-01-01", periods=n, freq=step))
+    table = pd.DataFrame({"when": when, "since": when - when.iloc[0]})
+    encoder = rk.TabularEncoder().fit(table)
+    pairs = [f"when_{of}_{part}" for of in phases for part in ("sin", "cos")]
+    assert list(encoder.get_feature_names_out()) == ["when", "since", *pairs]
+    assert encoder.columns_.tolist() == [0, 1, *2 * len(phases) * [0]]
+    assert np.bincount(encoder.blocks_).tolist() == [1, 1, *len(phases) * [2]]
+    later = table.assign(when=when + pd.Timedelta(days=7 * 100))
+    same = [name for name in pairs if "year" not in name]
+    encode = encoder.set_output(transform="pandas").transform
+    np.testing.assert_allclose(encode(later)[same], encode(table)[same], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_model_sees_hours_and_weekdays(rng):
+    hours = rng.choice(24 * 100, 900, replace=False)
+    when = pd.Timestamp("2024-01-01") + pd.to_timedelta(hours, unit="h")
+    y = np.sin(2 * np.pi * when.hour / 24) + (when.day_of_week >= 5)
+    y = np.asarray(y + rng.normal(0, 0.2, len(y)))
+    table = pd.DataFrame({"when": when})
+    model = rk.TabularRegressor(time_limit=4, random_state=0)
+    model.fit(table[:600], y[:600])
+    # The noise alone leaves .95 of the variance explained.
+    assert model.score(table[600:], y[600:]) > 0.85
+
+
 def test_columns_of_every_kind():
     encoder = rk.TabularEncoder().fit(TABLE)
     names = list(encoder.get_feature_names_out())
     assert names == [
-        *("size", "day", "open", "noise", "gap", "gap_missing"),
+        *("size", "day", "open", "noise", "gap"),
+        *("day_week_sin", "day_week_cos", "gap_missing"),
         *("colour_blue", "colour_green", "colour_red"),
     ]
-    assert encoder.columns_.tolist() == [0, 2, 3, 4, 5, 5, 1, 1, 1]
-    assert encoder.blocks_.tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 6]
+    assert encoder.columns_.tolist() == [0, 2, 3, 4, 5, 2, 2, 5, 1, 1, 1]
+    assert encoder.blocks_.tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 7, 7]
     encoded = pd.DataFrame(encoder.transform(TABLE), columns=names)
     numbers = encoded[["size", "day", "open", "noise", "gap"]]
     np.testing.assert_allclose(numbers.std(ddof=0), 1.0)
@@ -320,7 +358,7 @@ def test_an_estimator_of_a_blend(targets):
     members = []
     for share, kernel in (
         (0.75, rk.Gaussian(3.0)),
-        (0.25, 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))),
+        (0.25, 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 11))),
     ):
         fit = fit_ridge(kernel, 0.1, table, np.arange(N))
         members.append(Member(share, encoder, fit))

@@ -56,8 +56,12 @@ def is_numeric(column: Any) -> bool:
 
 def is_time(column: Any) -> bool:
     """Return whether a dataframe's column holds dates or durations."""
-    dtype = str(column.dtype).lower()
-    return dtype.startswith(("date", "timedelta", "duration"))
+    return str(column.dtype).lower().startswith("date") or is_duration(column)
+
+
+def is_duration(column: Any) -> bool:
+    """Return whether a dataframe's column holds durations."""
+    return str(column.dtype).lower().startswith(("timedelta", "duration"))
 
 
 def days_of(column: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from randkern.backend.namespace import ops_of
 from randkern.tabular.category_scores import CategoryScores
-from randkern.tabular.encoder import FARTHEST, TabularEncoder
+from randkern.tabular.encoder import FARTHEST, TabularEncoder, phases
 
 Levels = tuple[np.ndarray, np.ndarray]
 
@@ -36,11 +36,16 @@ def encode_columns(
     numbers = [columns[j] for j in encoder._numbers]
     parts: list[Any] = []
     xp = ops_of(columns[0]).xp
-    for at in encoder._varying:
+
+    def filled(at: int) -> Any:
         x = as_float64(numbers[at])
-        filled = xp.where(xp.isnan(x), float(encoder._medians[at]), x)
-        scaled = _scaled(encoder, filled, len(parts))
+        return xp.where(xp.isnan(x), float(encoder._medians[at]), x)
+
+    for at in encoder._varying:
+        scaled = _scaled(encoder, filled(at), len(parts))
         parts.append(scaled * (1.0 / float(encoder._spread[len(parts)])))
+    for at, period in encoder._phases:
+        parts += phases(filled(at), period, xp)
     for at in encoder._missing:
         parts.append(as_float64(xp.isnan(as_float64(numbers[at]))))
     for j, (known, become) in zip(encoder._categories, levels, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from randkern._tables import (
     check_column_order,
     count_missing,
     days_of,
+    is_duration,
     is_numeric,
     is_table,
     is_time,
@@ -43,6 +45,9 @@ from randkern.tabular.presets import largest
 _MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
 _MIN_ROWS = 2
 _QUANTILES = 1000
+# Periods of dates, in days, and the least standard deviation of a sine or cosine.
+_PERIODS = {1.0: "day", 7.0: "week", 365.2425: "year"}
+_LEAST_SPREAD = 0.1
 # Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
 # To QuantileTransformer, numbers within this distance of the ends are equal to them.
@@ -59,13 +64,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     r"""Encode the columns of a table as numbers on a common scale.
 
     Numeric and boolean columns are scaled; dates and durations are first converted to
-    days. Missing numbers are replaced by the median and marked by an indicator column.
-    Categories, and strings with few distinct values, become one column per value, so
-    that rows that differ in a category are at distance 1 along it. Beyond 200 values
-    (or fewer, if categories would take more than 1,000 columns in all) the rarest share
-    a column. Missing values are a category; values that occur in a single row share
-    one. Values unknown at `fit` belong to the latter, if it exists, and otherwise to no
-    category. Two values take only one column, in which unknown ones lie halfway.
+    days. Dates also have sines and cosines of the time of day, the day of the week and
+    the season, if the rows span two of these periods and differ in the phase. Missing
+    numbers are replaced by the median and marked by an indicator column. Categories,
+    and strings with few distinct values, become one column per value, so that rows that
+    differ in a category are at distance 1 along it. Beyond 200 values (or fewer, if
+    categories would take more than 1,000 columns in all) the rarest share a column.
+    Missing values are a category; values that occur in a single row share one. Values
+    unknown at `fit` belong to the latter, if it exists, and otherwise to no category.
+    Two values take only one column, in which unknown ones lie halfway.
 
     Parameters
     ----------
@@ -137,9 +144,23 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self._categories = others.astype(int)
         self._numbers = np.setdiff1d(np.arange(self.n_features_in_), others)
         numbers, objects = self._split(X)
+        self._fit_phases(numbers, columns)
         self._fit_numbers(numbers)
         self._fit_categories(objects)
         return self
+
+    def _fit_phases(self, numbers: np.ndarray, columns: list[Any]) -> None:
+        """Choose the periods of dates: those that the rows span twice, and vary in."""
+        self._phases: list[tuple[int, float]] = []
+        for at, j in enumerate(self._numbers):
+            if j not in self._times or is_duration(columns[j]):
+                continue
+            days = numbers[~np.isnan(numbers[:, at]), at]
+            for period in _PERIODS:
+                if len(days) and np.ptp(days) >= 2 * period:
+                    parts = phases(days, period)
+                    if max(part.std() for part in parts) > _LEAST_SPREAD:
+                        self._phases.append((at, period))
 
     def _fit_numbers(self, numbers: np.ndarray) -> None:
         self._scaler: Any = None
@@ -203,13 +224,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             widths = np.bincount(first, minlength=len(self._categories)).tolist()
         repeated = np.repeat(widths, widths).astype(int)
         self._level_scale = np.where(repeated == 1, 1.0, np.sqrt(0.5))
-        parts = [self._numbers[self._varying], self._numbers[self._missing]]
-        n_blocks = len(parts[0]) + len(parts[1])
-        self.columns_ = np.concatenate([*parts, np.repeat(self._categories, widths)])
-        self.columns_ = self.columns_.astype(int)
-        blocks = np.repeat(np.arange(len(widths)), widths)
-        blocks = np.unique(blocks, return_inverse=True)[1] + n_blocks
-        self.blocks_ = np.concatenate([np.arange(n_blocks), blocks]).astype(int)
+        dates = [at for at, _ in self._phases]
+        parts = [self._varying, np.repeat(dates, 2).astype(int), self._missing]
+        of_numbers = self._numbers[np.concatenate(parts)]
+        of_categories = np.repeat(self._categories, widths)
+        self.columns_ = np.concatenate([of_numbers, of_categories]).astype(int)
+        # A sine and its cosine belong together, as do the values of a category.
+        sizes = [1] * len(self._varying) + [2] * len(dates) + [1] * len(self._missing)
+        sizes += [width for width in widths if width]
+        self.blocks_ = np.repeat(np.arange(len(sizes)), sizes)
 
     def _warn_of_single_texts(self) -> None:
         """Warn of columns that are ignored, as each text occurs in one row."""
@@ -239,7 +262,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     @property
     def widths_(self) -> tuple[int, int, int]:
         check_is_fitted(self)
-        n_numbers, n_missing = len(self._varying), len(self._missing)
+        n_numbers = len(self._varying) + 2 * len(self._phases)
+        n_missing = len(self._missing)
         return n_numbers, n_missing, len(self.columns_) - n_numbers - n_missing
 
     def transform(self, X: Any) -> np.ndarray:
@@ -255,8 +279,11 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         n_numbers, n_missing, _ = self.widths_
         if n_numbers:
             filled = np.where(np.isnan(numbers), self._medians, numbers)
-            scaled = self._clipped(filled[:, self._varying])
-            out[:, :n_numbers] = scaled / self._spread
+            scaled = self._clipped(filled[:, self._varying]) / self._spread
+            parts = [
+                part for at, t in self._phases for part in phases(filled[:, at], t)
+            ]
+            out[:, :n_numbers] = np.column_stack([scaled, *parts])
         missing = slice(n_numbers, n_numbers + n_missing)
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
@@ -320,6 +347,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         names = check_feature_names_in(self, input_features)
         n_numbers, n_missing, _ = self.widths_
         out = [names[j] for j in self.columns_]
+        for at, (_, period) in enumerate(self._phases):
+            for part, end in enumerate(("sin", "cos")):
+                out[len(self._varying) + 2 * at + part] += f"_{_PERIODS[period]}_{end}"
         for at in range(n_numbers, n_numbers + n_missing):
             out[at] = f"{out[at]}_missing"
         if self._one_hot is not None:
@@ -414,6 +444,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def phases(days: Any, period: float, xp: Any = np) -> tuple[Any, Any]:
+    """Return points on a circle: opposite phases, like two categories, are 1 apart."""
+    angle = (days / period - xp.floor(days / period)) * (2 * math.pi)
+    return xp.sin(angle) / 2, xp.cos(angle) / 2
 
 
 def _is_plain(X: Any) -> bool:

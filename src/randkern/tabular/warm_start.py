@@ -12,7 +12,7 @@ from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.search import Trial
 
 # The input column of an encoded one, and its name; they do not change between fits.
-Column = tuple[int, str]
+Column = tuple[int | str, str]
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,11 @@ class Candidates:
 
 
 def _columns_of(encoder: TabularEncoder) -> list[Column]:
-    blocks, (n_numbers, n_missing, _) = encoder.columns_.copy(), encoder.widths_
-    missing = slice(n_numbers, n_numbers + n_missing)
-    blocks[missing] = -1 - blocks[missing]  # have lengthscales of their own
-    return list(zip(blocks.tolist(), encoder.get_feature_names_out(), strict=True))
+    names = encoder.get_feature_names_out().tolist()
+    # Numbers and indicators have lengthscales of their own, unlike categories.
+    n_own = sum(encoder.widths_[:2])
+    blocks = [*names[:n_own], *encoder.columns_[n_own:].tolist()]
+    return list(zip(blocks, names, strict=True))
 
 
 def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
