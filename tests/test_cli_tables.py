@@ -546,3 +546,28 @@ def test_a_target_of_names_is_refused(tmp_path):
     assert "30 different texts in 30 rows" in result.output
     colours = tables.load(str(tmp_path / "names.csv"), "colour", None)
     assert tables.described(colours, None).endswith("because it holds text")
+
+
+@pytest.mark.slow
+def test_copies_of_rows_add_no_certainty(tmp_path):
+    """The standard error is that of different rows, not of five copies of each."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    rows["y"] = np.where(rows["a"] + rng.normal(size=200) > 0, "yes", "no")
+    rows.loc[np.repeat(np.arange(200), 5)].to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "o"
+    result = run("fit", tmp_path / "t.csv", "--target", "y", *QUICK, "--out", out)
+    assert result.exit_code == 0, result.output
+    (share, error), *_ = re.findall(r"([\d.]+)% ± ([\d.]+)%", result.output)
+    n_held = int(re.search(r"on (\d+) rows held out", result.output)[1]) / 5
+    p = float(share) / 100
+    assert float(error) / 100 > 0.7 * np.sqrt(p * (1 - p) / n_held)
+
+
+def test_a_single_group_has_the_error_of_its_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 1)), rng.normal(size=60)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(1.0), n_components=None).fit(X, y)
+    alone = evaluate(model, X, y)
+    grouped = evaluate(model, X, y, groups=np.zeros(60))
+    assert grouped.standard_error == alone.standard_error > 0

@@ -345,13 +345,12 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
     size = min(max(int(_SHARE * len(y)), 1), _MAX_HELD_OUT)
-    train, test, described = splitting.with_copies_together(X).held_out(
-        y, table.task, size, seed
-    )
+    together = splitting.with_copies_together(X)
+    train, test, described = together.held_out(y, table.task, size, seed)
+    if splitting.is_random:
+        described = ""
     rows = X.iloc[train], X.iloc[test], y[train], y[test]
-    held_out = _HeldOut()
-    if not splitting.is_random:
-        held_out = _HeldOut(described, splitting.take(test).clusters())
+    held_out = _HeldOut(described, together.take(test).clusters())
     return rows, splitting.take(train), held_out
 
 

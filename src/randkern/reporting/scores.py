@@ -246,15 +246,16 @@ def mean_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
 
     Sums over groups are independent, rows of one group need not be (cluster-robust
     standard errors: Liang & Zeger 1986, "Longitudinal data analysis using generalized
-    linear models").
+    linear models"). Those of a single group are taken to be independent: nothing is
+    known of how groups differ.
     """
     n = len(values)
-    if groups is None:
+    n_groups = 0 if groups is None else len(np.unique(groups))
+    if n_groups < 2:
         return float(values.std()) / math.sqrt(n)
     codes = np.unique(groups, return_inverse=True)[1]
     sums = np.bincount(codes, values - values.mean())
-    m = len(sums)
-    return math.sqrt((sums**2).sum() * m / max(m - 1, 1)) / n
+    return math.sqrt((sums**2).sum() * n_groups / (n_groups - 1)) / n
 
 
 def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
