@@ -548,3 +548,15 @@ def test_missing_extra_is_named(module, frame, tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- the real files
+
+
+@pytest.mark.parametrize("task", [None, "regression"])
+def test_texts_among_targets_with_units_are_named(tmp_path, task):
+    values = [f"{10 + i / 10:.1f} MPa" for i in range(100)]
+    values[3] = "broken"
+    rows = [f"{i},{value}" for i, value in enumerate(values)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,t", *rows]))
+    with pytest.raises(DataFileError, match=r"row 3 holds .broken.*; say --numeric t"):
+        load_dataset(tmp_path / "t.csv", target="t", task=task)
+    table = load_dataset(tmp_path / "t.csv", target="t", task="classification")
+    assert len(set(table.y_train)) == 100

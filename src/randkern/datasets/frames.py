@@ -407,10 +407,17 @@ def _target_of_texts(
 
 
 def _check_units(target: str, texts: "pd.Series", form: TableFormat) -> None:
-    """Raise if a target holds numbers of several units."""
+    """Raise if a target holds numbers of several units, or numbers and a few texts."""
     units = units_of_texts(texts, form.decimal, form.thousands)
     names = units.value_counts().index
-    if len(names) > 1 and units.notna().equals(texts.notna()):
+    others = np.flatnonzero(texts.notna() & units.isna())
+    if 0 < len(others) < len(texts) / 2:
+        raise DataFileError(
+            f"the target {target!r} holds numbers and text: {cell(texts, others)}; say "
+            f"--numeric {shlex.quote(target)} to leave such rows out, or --task "
+            "classification (in Python task='classification') if each value is a class"
+        )
+    if len(names) > 1 and not len(others):
         rows = np.flatnonzero(units == names[-1])
         raise DataFileError(
             f"the target {target!r} mixes units: {names[0]!r}, and in {len(rows):,} of "
@@ -476,15 +483,6 @@ def _checked_for_task(
         _check_units(target, as_texts(column), form)
     if task == "regression":
         return _real_targets(y, column, source)
-    if not is_stated and are_many:
-        texts = rows_of_text(y)
-        if 0 < len(texts) < len(y) / 2:
-            raise DataFileError(
-                f"the target {target!r} holds numbers and text: "
-                f"{_target_cell(column, texts)}; fix "
-                "such rows, or pass --task classification (in Python "
-                "task='classification') if each value is a class"
-            )
     if not is_stated and y.dtype.kind == "O" and len(y) > _MANY_TEXTS:
         n_classes = len(set(y))
         if 2 * n_classes > len(y):
