@@ -560,3 +560,25 @@ def test_texts_among_targets_with_units_are_named(tmp_path, task):
         load_dataset(tmp_path / "t.csv", target="t", task=task)
     table = load_dataset(tmp_path / "t.csv", target="t", task="classification")
     assert len(set(table.y_train)) == 100
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "xlsx"])
+def test_numbers_stand_for_missing_values_in_files_of_every_kind(tmp_path, suffix):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl")
+    frame = pandas.DataFrame({"a": [1, -999, 3, 4], "b": [0.5, 1.5, -999.0, 2.5]})
+    path = tmp_path / f"t.{suffix}"
+    write = {
+        "csv": lambda: frame.to_csv(path, index=False),
+        "jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+        "parquet": lambda: frame.to_parquet(path),
+        "xlsx": lambda: frame.to_excel(path, index=False),
+    }
+    write[suffix]()
+    read = read_table(path, TableFormat(na_values=("-999",)))
+    assert np.isnan(read.astype(float)).to_numpy().tolist() == [
+        [False, False],
+        [True, False],
+        [False, True],
+        [False, False],
+    ]

@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -132,9 +133,28 @@ def read_table(
     if kind in _JSON_LINES:  # elsewhere pandas knows them, or the file its own
         missing |= _MISSING
     frame = _cleaned(path, frame, missing, strip=strip)
+    frame = _without_numbers(frame, form.na_values)
     columns = [str(name) for name in frame.columns]
     replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
     return frame.drop(columns=list(form.drop))
+
+
+def _without_numbers(
+    frame: "pd.DataFrame", na_values: Collection[str]
+) -> "pd.DataFrame":
+    """Return a table in which numbers that stand for missing values are missing.
+
+    pandas replaces those in CSV files; other files store numbers.
+    """
+    numbers = []
+    for value in na_values:
+        with suppress(ValueError):
+            numbers.append(float(value))
+    if numbers:
+        frame = frame.copy()
+        for name, column in frame.select_dtypes("number").items():
+            frame[name] = column.mask(column.isin(numbers))
+    return frame
 
 
 def _kind_of(path: Path) -> str:
