@@ -300,7 +300,7 @@ def test_a_second_fit_needs_time(monkeypatch, tmp_path):
     [
         ("fit", "weight", np.inf, (), "'weight' contains infinity: line 9 holds inf"),
         ("compare", "weight", np.inf, (), "contains infinity: line 9 holds inf"),
-        ("fit", "price", "?", (), "line 9 holds '?'; fix such rows, or pass --task"),
+        ("fit", "price", "?", (), "line 9 holds '?'; say --numeric price"),
         ("compare", "price", "?", ("--task", "regression"), "line 9 holds '?'"),
         ("fit", "price", np.inf, (), "line 9 holds 'inf'"),
         ("test", "weight", "#", (), "odd.csv line 9 holds"),
