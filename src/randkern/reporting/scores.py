@@ -250,12 +250,12 @@ def mean_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
     known of how groups differ.
     """
     n = len(values)
-    n_groups = 0 if groups is None else len(np.unique(groups))
-    if n_groups < 2:
+    if groups is None or len(np.unique(groups)) < 2:
         return float(values.std()) / math.sqrt(n)
     codes = np.unique(groups, return_inverse=True)[1]
     sums = np.bincount(codes, values - values.mean())
-    return math.sqrt((sums**2).sum() * n_groups / (n_groups - 1)) / n
+    m = len(sums)
+    return math.sqrt((sums**2).sum() * m / (m - 1)) / n
 
 
 def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
