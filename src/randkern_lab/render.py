@@ -24,8 +24,7 @@ the beginning of a line there are::
 
 A table is one that the experiment prints, and names commit, date and machine; ``best``
 sets the least (or ``greatest``) number of each row in bold. Notes are the sentences
-below it. The index lists all records, with commands and costs. In place of what a
-record would show that is listed, but was never made, pages say so.
+below it. The index lists all records, with commands and costs.
 """
 
 import re
@@ -41,7 +40,7 @@ from jinja2 import Environment, StrictUndefined
 
 from randkern.cli.console import user_messages
 
-from .records import NeverMadeError, Record, read_records
+from .records import Record, read_records
 from .runner import notes_of
 from .tables import FORMS, written
 
@@ -65,7 +64,7 @@ class Quoted:
 
     @cached_property
     def results(self) -> Mapping[str, Any]:
-        """The results; raises NeverMadeError if there are none."""
+        """The results, with the frame of their rows."""
         return {"records": self.record.frame, **self.record.frame.attrs}
 
     def __getattr__(self, key: str) -> Any:
@@ -165,10 +164,6 @@ def rendered(text: str, records: Mapping[str, Quoted]) -> str:
         try:
             expression = language.compile_expression(asked, undefined_to_none=False)
             value = str(expression(**known))
-        except NeverMadeError as reason:
-            value = "not recorded"
-            if starts_line:
-                value = f"*There is nothing to show yet: the record {reason}.*"
         except Exception as error:
             raise ValueError(f"<!-- {asked} -->: {error}") from error
         gap = "\n\n" if starts_line else ""

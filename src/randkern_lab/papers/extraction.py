@@ -30,27 +30,24 @@ class Layer(NamedTuple):
     image_size: int
 
 
-LAYERS = tuple(
-    Layer(architecture, layer, module, size)
-    for architecture, layer, module, size in (
-        ("ResNet34", "L1", "layer1", 32),
-        ("ResNet34", "L2", "layer2", 32),
-        ("ResNet34", "L3", "layer3", 32),
-        ("ResNet34", "Final", "avgpool", 224),
-        ("AlexNet", "MP1", "features.2", 32),
-        ("AlexNet", "MP2", "features.5", 32),
-        ("AlexNet", "Final", "avgpool", 224),
-        ("VGG16", "MP2", "features.9", 32),
-        ("VGG16", "MP3", "features.16", 32),
-        ("VGG16", "MP4", "features.23", 32),
-        ("VGG16", "MP5", "features.30", 32),
-        ("VGG16", "Final", "avgpool", 224),
-        # not in the paper
-        ("SqueezeNet", "Fire5", "pool5", 128),
-        ("SqueezeNet", "Fire9", "fire9", 128),
-        ("SqueezeNet", "Final", "fire9", 227),
-        ("EfficientNet-Lite0", "Final", "_bn1", 64),
-    )
+LAYERS = (
+    Layer("ResNet34", "L1", "layer1", 32),
+    Layer("ResNet34", "L2", "layer2", 32),
+    Layer("ResNet34", "L3", "layer3", 32),
+    Layer("ResNet34", "Final", "avgpool", 224),
+    Layer("AlexNet", "MP1", "features.2", 32),
+    Layer("AlexNet", "MP2", "features.5", 32),
+    Layer("AlexNet", "Final", "avgpool", 224),
+    Layer("VGG16", "MP2", "features.9", 32),
+    Layer("VGG16", "MP3", "features.16", 32),
+    Layer("VGG16", "MP4", "features.23", 32),
+    Layer("VGG16", "MP5", "features.30", 32),
+    Layer("VGG16", "Final", "avgpool", 224),
+    # not in the paper
+    Layer("SqueezeNet", "Fire5", "pool5", 128),
+    Layer("SqueezeNet", "Fire9", "fire9", 128),
+    Layer("SqueezeNet", "Final", "fire9", 227),
+    Layer("EfficientNet-Lite0", "Final", "_bn1", 64),
 )
 
 
@@ -98,28 +95,22 @@ def load_features(
             "the features' directory is needed: give --data-dir, or --quick for a "
             "smoke run on scikit-learn's digits"
         )
-    if data_dir is None:
-        result = _pixels(load_dataset("digits"))
-    elif network is None and layer == "pixels":
-        result = _pixels(load_dataset("cifar10", data_dir=data_dir))
-    elif network is not None:
+    if network is not None and data_dir is not None:
         result = _extracted(network, layer, data_dir, scratch, quick)
+    elif data_dir is None or layer == "pixels":
+        dataset = load_dataset("cifar10" if data_dir else "digits", data_dir=data_dir)
+        data, name = prepare(dataset), f"{dataset.name} (pixels)"
+        result = Dataset(name, data.X_train, data.y_train, data.X_test, data.y_test)
     else:
         result = _read(layer, data_dir)
-    name, *arrays = result
-    sizes = (1000, 1000, 500, 500) if quick else (None,) * 4
-    return Dataset(name, *(a[:n] for a, n in zip(arrays, sizes, strict=True)))
+    if not quick:
+        return result
+    parts = result.X_train[:1000], result.y_train[:1000]
+    return Dataset(result.name, *parts, result.X_test[:500], result.y_test[:500])
 
 
-def _pixels(dataset: Dataset) -> tuple[Any, ...]:
-    """Return a name, and the pixels and labels of training and test images."""
-    data = prepare(dataset)
-    name = f"{dataset.name} (pixels)"
-    return name, data.X_train, data.y_train, data.X_test, data.y_test
-
-
-def _read(layer: str, data_dir: Path) -> tuple[Any, ...]:
-    """Return a name, and rows and labels from files."""
+def _read(layer: str, data_dir: Path) -> Dataset:
+    """Return rows and labels from files."""
     folder = data_dir
     if not (folder / f"{layer}_train.npy").is_file() and (data_dir / _FOLDER).is_dir():
         folder = data_dir / _FOLDER
@@ -140,24 +131,20 @@ def _read(layer: str, data_dir: Path) -> tuple[Any, ...]:
                 f"features of shape {X.shape} and labels of shape {y.shape}"
             )
         arrays[-2:] = X.reshape(len(X), -1), np.array(y)
-    return f"{folder.name} {layer}", *arrays
+    return Dataset(f"{folder.name} {layer}", *arrays)
 
 
 def _extracted(
-    network: str,
-    layer: str,
-    data_dir: Path,
-    scratch: Path | None,
-    quick: bool,
-) -> tuple[Any, ...]:
-    """Return a name, and rows and labels of CIFAR-10 by a pretrained network."""
-    asked = network.lower(), layer.lower()
+    network: str, layer: str, data_dir: Path, scratch: Path | None, quick: bool
+) -> Dataset:
+    """Return rows and labels of CIFAR-10 by a pretrained network."""
     known = {(k.architecture.lower(), k.layer.lower()): k for k in LAYERS}
-    if asked not in known:
+    wanted = known.get((network.lower(), layer.lower()))
+    if wanted is None:
         names = ", ".join(f"{k.architecture} {k.layer}" for k in LAYERS)
         raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
-    wanted, result = known[asked], list[Any]()
     data: Any = load_dataset("cifar10", data_dir=data_dir)
+    result: list[Any] = []
     with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,4 +161,4 @@ def _extracted(
             # A temporary folder is deleted, so its files are read, not mapped.
             X = np.load(path, mmap_mode="r" if scratch else None)
             result += [X, labels[: len(X)]]
-    return f"{data.name} {wanted.architecture} {wanted.layer}", *result
+    return Dataset(f"{data.name} {wanted.architecture} {wanted.layer}", *result)
