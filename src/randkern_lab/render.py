@@ -93,12 +93,17 @@ class Quoted:
             raise ValueError("no rows are left")
         origin, machine = self.results["provenance"], self.results["machine"]
         processor = machine.get("processor_name") or machine["processor"]
-        link = f"[{self.record.name}]({REPOSITORY}/tree/main/benchmarks/"
         return (
-            f"{_markdown(shown, best)}\n\n*Record {link}{self.record.name}), "
-            f"{origin['date']}, commit {origin['commit'][:9]}, "
-            f"{machine['cpu_count']} cores ({processor}).*"
+            f"{_markdown(shown, best)}\n\n*Record {self.link}, {origin['date']}, "
+            f"commit {origin['commit'][:9]}, {machine['cpu_count']} cores "
+            f"({processor}).*"
         )
+
+    @property
+    def link(self) -> str:
+        """A link to its folder."""
+        name = self.record.name
+        return f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
 
     def notes(self, pattern: str) -> str:
         """Return the notes that match, in the experiment's present words."""
@@ -183,12 +188,12 @@ def _index(records: list[Quoted]) -> str:
     for source in records:
         if source.record.results is None:
             continue
-        name, origin = source.record.name, source.results["provenance"]
-        link = f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
+        origin = source.results["provenance"]
         words = [*shlex.split(source.record.command), *source.record.data_words("DIR")]
+        command = f"`randkern {shlex.join(words)}`"
         rows.append(
             {
-                "record and command": f"{link}<br>`randkern {shlex.join(words)}`",
+                "record and command": f"{source.link}<br>{command}",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(source.results["seconds"], "duration"),
                 "memory": written(source.results["peak_memory_bytes"], "gigabytes"),

@@ -183,14 +183,9 @@ def linear_ridge(Z: NDArray[Any], alpha: float) -> randkern.KernelRidgeRegressor
 def _described(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the summary by number of features, with names, and errors as texts."""
     own = summary(frame).sort_values("n_components", kind="stable")
-    gaussian, centred = (
-        own.family == "gaussian",
-        np.where(own.centered, ", centred", ""),
-    )
+    gaussian = own.family == "gaussian"
+    centred = np.where(own.centered, ", centred", "")
     lengthscale = f"ℓ = {frame.attrs['exact']['lengthscale']:.4g}"
-    ratios = {"to_dense": ("ratio_to_dense", "ratio_se")}
-    ratios["to_plain"] = ("ratio_to_plain", "ratio_to_plain_se")
-    own = own.astype({name: float for pair in ratios.values() for name in pair})
     return own.assign(
         parameter=np.where(gaussian, lengthscale, "degree 2"),
         kernel=own.family + centred,
@@ -198,17 +193,14 @@ def _described(frame: pd.DataFrame) -> pd.DataFrame:
         filled=gaussian | own.centered,
         error=list(map(percent, own.test_error, own.test_error_std)),
         with_solve=own.total_seconds.where(own.alpha.notna()),
-        **{
-            name: list(map(_with_error, own[ratio], own[error]))
-            for name, (ratio, error) in ratios.items()
-        },
+        to_dense=list(map(_with_error, own.ratio_to_dense, own.ratio_se)),
+        to_plain=list(map(_with_error, own.ratio_to_plain, own.ratio_to_plain_se)),
     )
 
 
 def _with_error(value: float, error: float) -> str:
-    if value != value:
-        return ""
-    return f"{value:.3f}" if error != error else f"{value:.3f} ± {error:.3f}"
+    texts = [f"{number:.3f}" for number in (value, error) if not pd.isna(number)]
+    return " ± ".join(texts)
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
@@ -286,20 +278,17 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         features_seconds=("features_seconds", "median"),
         total_seconds=("total_seconds", "median"),
     )
-    draws = timed.set_index([*keys, "seed"]).gram_error
-    dense = draws.xs("dense", level="method").xs(False, level="centered")
-    plain = draws.xs(False, level="centered")
-    for name, error, others, centred in (
-        ("ratio_to_dense", "ratio_se", dense, (False, True)),
-        ("ratio_to_plain", "ratio_to_plain_se", plain, (True,)),
+    draws = timed.set_index([*keys, "seed"]).gram_error.rename("a")
+    plain = draws.xs(False, level="centered").rename("b")
+    dense = plain.xs("dense", level="method")
+    for name, error, others in (
+        ("ratio_to_dense", "ratio_se", dense),
+        ("ratio_to_plain", "ratio_to_plain_se", plain),
     ):
-        pairs = (
-            draws.rename("a")
-            .reset_index()
-            .join(others.rename("b"), on=list(others.index.names))
-        )
-        pairs = pairs[pairs.centered.isin(centred)].dropna(subset="b")
-        ratios = pairs.groupby(keys)[["a", "b"]].apply(_paired_ratio)
+        pairs = draws.reset_index().join(others, on=list(others.index.names))
+        if others is plain:
+            pairs = pairs[pairs.centered]
+        ratios = pairs.dropna(subset="b").groupby(keys)[["a", "b"]].apply(_paired_ratio)
         means[[name, error]] = ratios.reindex(means.index)
     means.attrs = frame.attrs
     return means.reset_index()

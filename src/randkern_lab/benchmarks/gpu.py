@@ -31,7 +31,7 @@ from ..options import CommonOptions, option
 from ..process import SkippedCase, Stopwatch
 from ..runner import Case, grid, measure_all
 from ..tables import listing, text
-from .timing import interleave
+from .features import interleave
 
 _CLASSES = 10
 # Rows and features of the warm-up fit.

@@ -30,7 +30,6 @@ import numpy as np
 import pandas as pd
 
 import randkern
-from randkern._memory import check_memory, resolve_memory_limit
 from randkern.plots.records import SYMBOLS, axis_number
 from randkern.study.kernel_choices import parse_kernel
 
@@ -65,7 +64,6 @@ class Options(BinaryImageOptions):
     full: bool = option(
         False, "All published lengthscales and biases, not every other one."
     )
-    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
 SKIPPED_BY = ("kernel", "value")
@@ -74,11 +72,6 @@ SKIPPED_BY = ("kernel", "value")
 def run(options: Options) -> pd.DataFrame:
     """Decompose one system for each lengthscale or bias of the published grids."""
     kernels, size = options.kernels, options.n_components
-    check_memory(
-        2 * 8 * size**2,
-        resolve_memory_limit(options.memory_limit),
-        f"the Gram matrix of {size:,} features, and its factor",
-    )
     images = load_binary_images(options.data, options.data_dir)
     X, y, classes = images.X_train, images.y_train, np.unique(images.y_train)
     rows = np.random.default_rng(options.seed).permutation(len(X))[: options.rows]

@@ -56,7 +56,7 @@ import numpy as np
 import pandas as pd
 
 import randkern
-from randkern._memory import check_memory, resolve_memory_limit
+from randkern._memory import resolve_memory_limit
 from randkern.data import row_blocks
 from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
@@ -209,11 +209,6 @@ class Work:
     ) -> Iterator[Case]:
         """Yield a record for each number of columns of one draw."""
         (train, test), largest = parts, sizes[-1]
-        check_memory(
-            2 * 8 * largest**2,
-            resolve_memory_limit(self.options.memory_limit),
-            f"the Gram matrix of {largest:,} features, and its factor, in float64",
-        )
         classes = np.unique(self.images.y_train)
         Y = class_targets(y, classes)
         seconds = gram_seconds(train, Y, sizes[:-1])

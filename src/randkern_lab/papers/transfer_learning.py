@@ -51,7 +51,6 @@ from ..runner import Case, grid, measure_all
 from ..scoring import class_targets, held_out_error, iterated_ridge, random_rows
 from ..tables import at_edges, count, edge_notes, listing
 from .device_counts import acquired_counts, device_note
-from .extraction import load_features
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -60,6 +59,7 @@ from .nested_ridge import (
     shifted,
     solved,
 )
+from .networks import load_features
 from .published import published_rows
 
 # Method: its columns in the published table, of features and of the exact kernel, and
