@@ -213,11 +213,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             positions = np.argsort(_ranks_within(sample.labels), kind="stable")
         positions = positions[:EFFECT_ROWS]
         shown = sample.take(positions)
-        names = {trial.numbers for _, trial in parts}
+        _, trial = max(parts, key=lambda part: part[0])
         self._effects = ColumnEffects(
-            parts,
-            {name: learning.codes[name][positions] for name in names},
-            {name: learning.encoders[name].columns_ for name in names},
+            trial,
+            learning.codes[trial.numbers][positions],
+            learning.encoders[trial.numbers].columns_,
             shown.Y,
             shown.weight,
             seed=int(stream.child("importances").generator().integers(2**31)),
