@@ -22,7 +22,7 @@ Gram matrix is computed once for any number of C and weights of rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -39,9 +39,12 @@ from randkern.models.memory import kernel_operator_bytes
 # Eigenpairs of the preconditioner: a share of the rows, and the most.
 _ROWS_PER_EIGENPAIR = 20
 _MAX_RANK = 600
-# A step is solved to this share of its first residual, in so many iterations.
+# A step is solved to this share of its first residual.
 _SHARE = 0.05
-_MAX_ITER = 50
+# Strengths whose product with the diagonal of K is larger on average are approached in
+# tenths, each minimised to this tolerance: at zero weights, where all probabilities are
+# equal, second derivatives tell little of the minimum that strengths of 1e5 have.
+_DIRECT, _ON_THE_WAY = 100.0, 0.1
 # A step that does not reduce the objective is halved, down to this length.
 _SHORTEST = 1e-6
 # Curvatures are those of probabilities that differ from 0 and 1 by this much.
@@ -123,10 +126,40 @@ class DualLogistic:
         than about `max_iter` products, or `report`, which is called with the weights of
         each step, returns True to stop.
         """
-        zeros = np.zeros(self.signs.shape)
-        current = DualWeights(zeros, zeros) if start is None else start
-        n_iter, is_stopped = 0, False
+        is_stopped = False
+
+        def stops(weights: np.ndarray) -> bool:
+            nonlocal is_stopped
+            is_stopped = report(weights)
+            return is_stopped
+
+        goals = [(strength, tol)]
+        if start is None:
+            zeros = np.zeros(self.signs.shape)
+            start = DualWeights(zeros, zeros)
+            diagonal = self.operator.kernel._diag(self.operator.X)
+            size = float(strength @ diagonal) / np.count_nonzero(strength)
+            while size > _DIRECT:
+                size /= 10
+                goals.append((goals[-1][0] / 10, max(tol, _ON_THE_WAY)))
+        current = replace(start, n_iter=0)
+        for goal, tolerance in reversed(goals):
+            current = self._descend(current, goal, tolerance, max_iter, stops)
+            if is_stopped:
+                break
+        return current
+
+    def _descend(
+        self,
+        current: DualWeights,
+        strength: np.ndarray,
+        tol: float,
+        max_iter: int,
+        stops: Callable[[np.ndarray], bool],
+    ) -> DualWeights:
+        """Take Newton steps until the excess is small enough, or it is time to end."""
         value = self._objective(current, strength)
+        n_iter, is_stopped = current.n_iter, False
         while True:
             slopes = derivatives(current.values, self.signs)[1]
             gradient = current.weights + strength[:, None] * slopes
@@ -137,7 +170,8 @@ class DualLogistic:
             current = DualWeights(current.weights, current.values, n_iter, bound)
             if bound <= tol or n_iter >= max_iter or is_stopped:
                 return current
-            full_step = self._step(current, gradient, np.sqrt(strength)[:, None])
+            root = np.sqrt(strength)[:, None]
+            full_step = self._step(current, gradient, root, max_iter)
             trial = full_step
             length = 1.0
             n_iter = full_step.n_iter
@@ -151,14 +185,14 @@ class DualLogistic:
                 )
             current = trial
             value = trial_value
-            is_stopped = report(trial.weights)
+            is_stopped = stops(trial.weights)
 
     def _objective(self, at: DualWeights, strength: np.ndarray) -> float:
         losses = derivatives(at.values, self.signs)[0]
         return float(0.5 * (at.weights * at.values).sum() + strength @ losses)
 
     def _step(
-        self, at: DualWeights, gradient: np.ndarray, root: np.ndarray
+        self, at: DualWeights, gradient: np.ndarray, root: np.ndarray, max_iter: int
     ) -> DualWeights:
         """Return the weights after a full step; root, (n, 1), is that of strengths."""
         curvature = _Curvature.of(at.values, root)
@@ -170,9 +204,7 @@ class DualLogistic:
         enough = _SHARE * np.linalg.norm(residual)
         direction = np.zeros_like(residual)
         square = np.inf
-        for _ in range(_MAX_ITER):
-            if np.linalg.norm(residual) <= enough:
-                break
+        while np.linalg.norm(residual) > enough and n_iter < max_iter:
             conditioned = precondition(residual)
             before = square
             square = float((residual * conditioned).sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,15 @@ from randkern.tabular.search import Trial
 
 @dataclass
 class ColumnEffects:
-    """The kernels of a model, and what it takes to fit them to halves of the rows.
+    """A kernel of a model, and what it takes to fit it to halves of the rows.
 
     Attributes
     ----------
-    parts : list of (float, Trial)
-        The kernels, and their weights.
-    rows : dict of str to ndarray of shape (n, ...)
-        Encoded rows in random order, for each scaling of numbers.
-    columns : dict of str to ndarray
+    trial : Trial
+        The kernel, with its penalty.
+    rows : ndarray of shape (n, d)
+        Encoded rows in random order.
+    columns : ndarray of shape (d,)
         The input column of each encoded column.
     Y, weight : ndarray of shape (n, k) and (n,)
         Targets or codes of labels, and weights.
@@ -36,9 +35,9 @@ class ColumnEffects:
         Those of rows that depend on each other, which are whole in either half.
     """
 
-    parts: Sequence[tuple[float, Trial]]
-    rows: dict[str, np.ndarray]
-    columns: dict[str, np.ndarray]
+    trial: Trial
+    rows: np.ndarray
+    columns: np.ndarray
     Y: np.ndarray
     weight: np.ndarray
     seed: int
@@ -79,8 +78,7 @@ class ColumnEffects:
         self, generator: np.random.Generator, n_columns: int
     ) -> list[np.ndarray]:
         """Return random halves of some rows, of whole folds if there are any."""
-        width = max(rows.shape[1] for rows in self.rows.values())
-        values = SHUFFLES * len(self.parts) * n_columns * (1 + width / 100) / 2
+        values = SHUFFLES * n_columns * (1 + self.rows.shape[1] / 100) / 2
         n = max(int(np.sqrt(EFFECT_VALUES / values)), LEAST_EFFECT_ROWS)
         n = min(n, len(self.Y))
         folds = None if self.folds is None else self.folds.take(np.arange(n))
@@ -92,7 +90,7 @@ class ColumnEffects:
 
 
 class _Fit(RegressorMixin, BaseEstimator):
-    """Least squares with the kernels of a model.
+    """Least squares with the kernel of a model.
 
     Each column of its rows has the number of the row whose value it takes, so that
     shuffling it shuffles all encoded columns of an input column.
@@ -103,21 +101,16 @@ class _Fit(RegressorMixin, BaseEstimator):
 
     def fit(self, known: np.ndarray, y: Any = None) -> _Fit:
         """Fit some of the rows."""
-        effects, self.fits = self.effects, []
+        effects = self.effects
         folds = None if effects.folds is None else effects.folds.take(known)
-        for _, trial in effects.parts:
-            rows, Y = effects.rows[trial.numbers][known], effects.Y[known]
-            table = Table(rows, Y, effects.weight[known], folds=folds)
-            order = np.arange(len(known))
-            self.fits.append(fit_ridge(trial.kernel, trial.alpha, table, order))
+        rows, Y = effects.rows[known], effects.Y[known]
+        table = Table(rows, Y, effects.weight[known], folds=folds)
+        trial, order = effects.trial, np.arange(len(known))
+        self.fit_ = fit_ridge(trial.kernel, trial.alpha, table, order)
         return self
 
     def predict(self, numbers: np.ndarray) -> np.ndarray:
         """Return predictions, (n, k)."""
-        effects, total = self.effects, np.zeros((len(numbers), self.effects.Y.shape[1]))
-        for (share, trial), fit in zip(effects.parts, self.fits, strict=True):
-            rows = effects.rows[trial.numbers]
-            columns = effects.columns[trial.numbers]
-            changed = rows[numbers[:, columns], np.arange(len(columns))]
-            total += share * fit.predict(changed).reshape(total.shape)
-        return total
+        columns = self.effects.columns
+        rows = self.effects.rows[numbers[:, columns], np.arange(len(columns))]
+        return np.asarray(self.fit_.predict(rows)).reshape(len(rows), -1)

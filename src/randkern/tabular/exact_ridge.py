@@ -16,7 +16,8 @@ from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.tabular.folds import predicted_rows
-from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
+from randkern.tabular.leave_one_out import leave_one_out
+from randkern.tabular.objectives import Loss, log_squares
 from randkern.tabular.presets import (
     LATE_ROWS,
     MAX_LEFT_OUT,

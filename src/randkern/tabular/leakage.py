@@ -61,18 +61,16 @@ class Suspicion:
     message: str
 
 
+_Kind = Literal["text", "date", "whole", "number"]
+
+
 @dataclass(frozen=True)
 class _Column:
-    """A column as numbers, of which texts are codes in sorted order.
-
-    `may_name` is set for columns of texts and of whole numbers.
-    """
+    """A column as numbers, of which texts are codes in sorted order."""
 
     name: str
     values: np.ndarray
-    is_text: bool
-    is_date: bool
-    may_name: bool
+    kind: _Kind
 
 
 def suspected_leakage(
@@ -150,15 +148,16 @@ def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
 
 def _read(name: str, column: Any, is_date: bool) -> _Column:
     if is_time(column):
-        return _Column(name, days_of(column), False, True, False)
+        return _Column(name, days_of(column), "date")
     if is_numeric(column):
         values = numbers_of(column)
         present = values[np.isfinite(values)]
-        whole = bool((present == np.floor(present)).all()) and not is_date
-        return _Column(name, values, False, is_date, whole)
+        is_whole = (present == np.floor(present)).all()
+        kind: _Kind = "date" if is_date else "whole" if is_whole else "number"
+        return _Column(name, values, kind)
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     codes = np.unique(texts, return_inverse=True)[1].astype(float)
-    return _Column(name, codes, True, False, True)
+    return _Column(name, codes, "text")
 
 
 def _varies(values: np.ndarray) -> bool:
@@ -172,7 +171,7 @@ def _varies(values: np.ndarray) -> bool:
 
 
 def _names_groups(column: _Column, Y: np.ndarray) -> bool:
-    if not column.may_name:
+    if column.kind not in ("text", "whole"):
         return False
     codes = np.unique(column.values, return_inverse=True)[1]
     n, counts = len(codes), np.bincount(codes)
@@ -190,7 +189,7 @@ def _names_groups(column: _Column, Y: np.ndarray) -> bool:
         statistic = ((total - within) / (m - 1)) / (within / (n - m))
         if stats.f.sf(statistic, m - 1, n - m) > _P_VALUE:
             return False
-    return column.is_text or _neumann_ratio(means) > _UNRELATED
+    return column.kind == "text" or _neumann_ratio(means) > _UNRELATED
 
 
 def _neumann_ratio(Y: np.ndarray) -> float:
@@ -217,7 +216,7 @@ def _of_group(column: _Column) -> Suspicion:
 
 
 def _times(columns: list[_Column], Y: np.ndarray) -> Iterator[Suspicion]:
-    dates = tuple(column.name for column in columns if column.is_date)
+    dates = tuple(column.name for column in columns if column.kind == "date")
     if dates:
         named = ", ".join(map(repr, dates))
         yield Suspicion(
@@ -236,7 +235,7 @@ def _times(columns: list[_Column], Y: np.ndarray) -> Iterator[Suspicion]:
     for column in columns:
         # Without ties: else, the rows are sorted by a category or a code.
         steps = np.diff(column.values)
-        if not column.is_text and ((steps > 0).all() or (steps < 0).all()):
+        if column.kind != "text" and ((steps > 0).all() or (steps < 0).all()):
             yield Suspicion(
                 "time",
                 (column.name,),
