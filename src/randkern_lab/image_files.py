@@ -103,6 +103,8 @@ def _decoded(source: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _first(name: str, place: Path, *patterns: str) -> Path:
     """Return the first file of some patterns, in a folder or in its folder `name`."""
+    if not place.exists():
+        raise FileNotFoundError(f"the data folder {place} does not exist; check it")
     for pattern in patterns:
         for folder in (place, place / name):
             for path in sorted(folder.glob(pattern)):

@@ -196,35 +196,29 @@ def _imported(module: str, package: str) -> Any:
 _FOLDER = "cifar10-squeezenet"
 
 
-def load_features(
-    layer: str,
-    data_dir: Path | None,
-    *,
-    network: str | None = None,
-    scratch: Path | None = None,
-    quick: bool = False,
-) -> Dataset:
+def load_features(options: Any) -> Dataset:
     """Load features of training and test images, or extract them from CIFAR-10.
 
-    `layer` is the prefix of the files, ``"pixels"`` for the pixels of CIFAR-10 or, with
-    `network`, one of `LAYERS`; extracted features are stored in `scratch` and reused.
-    A quick run uses at most 1,000 training and 500 test images, and without a
-    directory the pixels of digits.
+    Options are those of :mod:`.transfer_learning`. `layer` is the prefix of the files,
+    ``"pixels"`` for the pixels of CIFAR-10 or, with `network`, one of `LAYERS`;
+    extracted features are stored in `scratch` and reused. A quick run uses at most
+    1,000 training and 500 test images, and without a directory the pixels of digits.
     """
-    if data_dir is None and not quick:
+    data_dir = options.data_dir
+    if data_dir is None and not options.quick:
         raise ValueError(
             "the features' directory is needed: give --data-dir, or --quick for a "
             "smoke run on scikit-learn's digits"
         )
-    if network is not None and data_dir is not None:
-        result = _extracted(network, layer, data_dir, scratch, quick)
-    elif data_dir is None or layer == "pixels":
+    if options.network is not None and data_dir is not None:
+        result = _extracted(options)
+    elif data_dir is None or options.layer == "pixels":
         dataset = load_dataset("cifar10" if data_dir else "digits", data_dir=data_dir)
         data, name = prepare(dataset), f"{dataset.name} (pixels)"
         result = Dataset(name, data.X_train, data.y_train, data.X_test, data.y_test)
     else:
-        result = _read(layer, data_dir)
-    if not quick:
+        result = _read(options.layer, data_dir)
+    if not options.quick:
         return result
     parts = result.X_train[:1000], result.y_train[:1000]
     return Dataset(result.name, *parts, result.X_test[:500], result.y_test[:500])
@@ -255,16 +249,15 @@ def _read(layer: str, data_dir: Path) -> Dataset:
     return Dataset(f"{folder.name} {layer}", *arrays)
 
 
-def _extracted(
-    network: str, layer: str, data_dir: Path, scratch: Path | None, quick: bool
-) -> Dataset:
+def _extracted(options: Any) -> Dataset:
     """Return rows and labels of CIFAR-10 by a pretrained network."""
+    network, layer, scratch = options.network, options.layer, options.scratch
     known = {(k.architecture.lower(), k.layer.lower()): k for k in LAYERS}
     wanted = known.get((network.lower(), layer.lower()))
     if wanted is None:
         names = ", ".join(f"{k.architecture} {k.layer}" for k in LAYERS)
         raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
-    data: Any = load_dataset("cifar10", data_dir=data_dir)
+    data: Any = load_dataset("cifar10", data_dir=options.data_dir)
     result: list[Any] = []
     with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
         folder = Path(name)
@@ -273,7 +266,7 @@ def _extracted(
             ("train", data.X_train, data.y_train),
             ("test", data.X_test, data.y_test),
         ):
-            images = np.asarray(rows[:1000] if quick else rows)
+            images = np.asarray(rows[:1000] if options.quick else rows)
             images = images.reshape(-1, *data.image_shape)
             name = f"{wanted.architecture}-{wanted.layer}-{len(images)}-{part}.npy"
             path = folder / name.lower()

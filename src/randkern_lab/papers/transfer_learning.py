@@ -132,13 +132,7 @@ class Work:
     @classmethod
     def loaded(cls, options: Options) -> "Work":
         """Load and shuffle rows, whose numbers are no bits yet."""
-        data: Any = load_features(
-            options.layer,
-            options.data_dir,
-            network=options.network,
-            scratch=options.scratch,
-            quick=options.quick,
-        )
+        data: Any = load_features(options)
         order = np.random.default_rng(options.seed).permutation(len(data.X_train))
         held_out = min(_VALIDATION_ROWS, len(order) // 4)
         return cls(options, data, order, data.y_train[order], held_out, None, None, {})
