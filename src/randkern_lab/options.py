@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from randkern.cli.options import parse_sizes
 
-Sizes, Names = tuple[int, ...], tuple[str, ...]
+Sizes: TypeAlias = tuple[int, ...]
+Names: TypeAlias = tuple[str, ...]
 
 
 def option(
