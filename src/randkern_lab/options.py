@@ -87,7 +87,8 @@ class DataOptions(CommonOptions):
 def _members(option: Field[Any], value: Any) -> tuple[Any, ...]:
     """Return the distinct members of a tuple, or of a text, in order."""
     flag, names = "--" + option.name.replace("_", "-"), option.metadata["among"]
-    kind = type(option.default[0]) if option.default else str
+    default: Any = option.default
+    kind = type(default[0]) if default else str
     if isinstance(value, str) and kind is int:
         value = parse_sizes(value, flag)
     elif isinstance(value, str):

@@ -19,7 +19,7 @@ A script is a module of :mod:`.papers` or :mod:`.benchmarks`:
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -75,6 +75,7 @@ def measure_all(
             key = json.dumps(case)
             if key not in measured:
                 start = time.perf_counter()
+                own: Sequence[Mapping[str, Any]]
                 try:
                     result = measure(case)
                     own = [result] if isinstance(result, Mapping) else list(result)

@@ -103,17 +103,17 @@ def run(options: Options) -> pd.DataFrame:
                 features.fit(rows.X)
             fitted = watch.lap().seconds
             Z = features.transform(rows.X)
-            transformed, error, solved = watch.lap().seconds, None, None
+            transformed, wrong, solved = watch.lap().seconds, None, None
             if family == "gaussian":
                 Z_test = features.transform(rows.X_test)
                 alpha = alpha or best_alpha(Z, Y, options.alpha)
                 watch = Stopwatch()
-                error = test_error(linear_ridge(Z, alpha).fit(Z, Y).predict(Z_test))
+                wrong = test_error(linear_ridge(Z, alpha).fit(Z, Y).predict(Z_test))
                 solved = watch.lap().seconds
             yield {
                 "seed": seed,
                 "gram_error": gram_error(gram_matrix(Z), exact_values(family)),
-                "test_error": error,
+                "test_error": wrong,
                 "alpha": alpha,
                 "fit_seconds": fitted,
                 "transform_seconds": transformed,

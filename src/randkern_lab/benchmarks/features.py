@@ -121,9 +121,12 @@ def run(options: Options) -> pd.DataFrame:
         features = contender.build(size, options.seed).fit(X)
         # A projection may draw its matrix on first use, which is fitting, too.
         Z = features.transform(X[:_WARM_UP_ROWS])
-        named = {"library": contender.package, "dtype": contender.dtype}
-        named |= {"fit_seconds": watch.lap().seconds}
-        return features, named | {"output_bytes": n * size * Z.dtype.itemsize}
+        return features, {
+            "library": contender.package,
+            "dtype": contender.dtype,
+            "fit_seconds": watch.lap().seconds,
+            "output_bytes": n * size * Z.dtype.itemsize,
+        }
 
     def measure(case: Case) -> Iterator[Case]:
         """Fit every contender that can run, then time their transforms in turn."""

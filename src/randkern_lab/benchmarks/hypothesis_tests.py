@@ -41,7 +41,8 @@ _LEVEL, _PERMUTATIONS, _COLUMNS, _FREEDOM, _CORRELATION = 0.05, 200, 5, 6, 0.6
 
 
 def _own(question: str, X: Any, Y: Any, seed: int, exact: bool = False) -> float:
-    test, n_components = randkern.hsic_test, 100
+    test: Any = randkern.hsic_test
+    n_components = 100
     if question == "two samples":
         test, n_components = randkern.mmd_test, 500
     result = test(

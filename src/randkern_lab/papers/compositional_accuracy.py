@@ -48,7 +48,7 @@ from ..figures import (
 )
 from ..options import Sizes, option
 from ..process import Stopwatch
-from ..runner import Case, grid, measure_all
+from ..runner import Case, measure_all
 from ..tables import listing, mean_interval, pivot
 from .images import CircleImageOptions, build_skeleton, load_circle_images
 
@@ -133,8 +133,9 @@ def run(options: Options) -> pd.DataFrame:
             n = options.repeats
             if size in _gain_sizes(sizes) and method in compared:
                 n = max(n, options.gain_seeds)
-            named = {"kernel": [kernel], "method": [method], "n_components": [size]}
-            yield from grid(**named, seed=range(options.seed, options.seed + n))
+            named = {"kernel": kernel, "method": method, "n_components": size}
+            seeds = range(options.seed, options.seed + n)
+            yield from ({**named, "seed": seed} for seed in seeds)
 
     def measure(case: Case) -> Case:
         """Return errors off the diagonal, and the times of drawing and evaluating."""

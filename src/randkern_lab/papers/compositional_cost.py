@@ -90,9 +90,9 @@ def run(options: Options) -> pd.DataFrame:
     works = {"draw": drawing, "evaluate": evaluating, "exact": exact_values}
     cases, sizes = list[Case](), options.n_components
     for side in options.sides:
-        axes = {"side": [side], "measure": ["evaluate"], "method": METHODS}
+        own = {"side": side, "measure": "evaluate"}
         cases += grid(side=[side], measure=["draw"], method=_SKELETONS)
-        cases += grid(**axes, n_components=sizes)
+        cases += [own | c for c in grid(method=METHODS, n_components=sizes)]
     if options.exact_rows:
         side = options.sides[0]
         cases.append({"side": side, "measure": "exact", "method": "deep"})

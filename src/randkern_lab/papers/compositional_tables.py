@@ -163,7 +163,8 @@ def fitted(options: Options, case: Case) -> Iterator[Case]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    by, look = ("data", "n_components"), {"headings": METHODS}
+    by = ("data", "n_components")
+    look: Mapping[str, Any] = {"headings": METHODS}
     title = "test error in %, means over {arguments[repeats]} splits"
     yield from pivot(means(frame), title, by, "method", "{test_error:.1p}", **look)
     title = (

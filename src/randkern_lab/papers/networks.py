@@ -220,8 +220,9 @@ def load_features(options: Any) -> Dataset:
         result = _read(options.layer, data_dir)
     if not options.quick:
         return result
-    parts = result.X_train[:1000], result.y_train[:1000]
-    return Dataset(result.name, *parts, result.X_test[:500], result.y_test[:500])
+    parts: Any = result.X_train, result.y_train, result.X_test, result.y_test
+    sizes = 1000, 1000, 500, 500
+    return Dataset(result.name, *(a[:n] for a, n in zip(parts, sizes, strict=True)))
 
 
 def _read(layer: str, data_dir: Path) -> Dataset:

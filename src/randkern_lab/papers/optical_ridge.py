@@ -184,7 +184,7 @@ class Work:
             record = self.iterated(name, None, seed, X, y, self.X_test)
             yield record | {"regression_seconds": record["fit_seconds"]}
         elif size > _DIRECT:
-            data = self.X_train, self.images.y_train, self.X_test
+            data: Any = self.X_train, self.images.y_train, self.X_test
             if device:
                 degree = self.setting(name).build().degree
                 blocks = [self.counts.blocks(part, size, degree) for part in (0, 1)]
@@ -429,8 +429,8 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         known = {k: v for k, v in named.items() if isinstance(v, float)}
         numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
         yield f"{kernel}: {numbers} ({named['origin']})"
-    both = compared(frame)
-    same = both[both.reasons == ""]
+    rows = compared(frame)
+    same = rows[rows.reasons == ""]
     for curve, own in same[_from(_CLOSE_FROM, same)].groupby("curve", sort=False):
         far = own.loc[own.difference.abs().idxmax()]
         verdict = "within" if abs(far.difference) <= _CLOSE else "NOT within"
@@ -466,8 +466,9 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         ours = f"{kind}: m = 4 has a smaller error than m = 2"
         published = f"(published: {_overtaking(theirs, *pair)})"
         yield f"{ours} {_overtaking(errors, *pair)} {published}"
-    for degree, about, *pair in zip((2, 4), (1.5, 1.0), *PAIRS.values(), strict=True):
-        common = errors[pair].dropna()
+    losses = {2: 1.5, 4: 1.0}  # published
+    for (degree, about), *both in zip(losses.items(), *PAIRS.values(), strict=True):
+        common = errors[both].dropna()
         if len(common):
             computed, measured = common.iloc[-1]
             yield (
