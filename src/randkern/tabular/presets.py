@@ -156,8 +156,8 @@ SIZE_WIDTH, SIZE_REACH = 0.5, 2.0
 # What is added to sizes before their logarithms are taken, relative to their mean.
 SMALLEST_SIZE = 0.05
 # Intervals are wider at rows that are farther from at most so many than this share of
-# at most so many.
-NEAR_ROWS, USUAL_NOVELTY, NOVEL_ROWS = 3000, 0.95, 500
+# those that evaluate the fit.
+NEAR_ROWS, USUAL_NOVELTY = 3000, 0.95
 # Residuals outside of intervals by which those of similar predictions have a width of
 # their own, and the most parts into which predictions are divided.
 OUTSIDE, MAX_PARTS = 15, 10
