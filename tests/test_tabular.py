@@ -376,13 +376,13 @@ def test_an_estimator_of_a_classifier(fitted_classifier):
 def test_many_rows(planned):
     planned(in_cells=True, cell_rows=50)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N
-    assert fit.fit_report_["rows_held_out"] == 0
+    report = fit.fit_report_
+    assert report["rows"] == N and report["rows_used"] == N - report["rows_held_out"]
+    assert report["rows_held_out"] == N // 16
     (member,) = fit.model_.members
     assert len(member.fit.estimators_) >= 3
     again = fit.model_.to_estimator().fit(TABLE, TARGET)
-    expected = fit.predict(TABLE)
-    np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-3, atol=1e-3)
+    assert again.score(TABLE, fit.predict(TABLE)) > 0.95  # also knows those rows
     low, high = fit.predict_interval(TABLE, 0.8).T
     assert (low < high).all()
 
