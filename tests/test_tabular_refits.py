@@ -8,7 +8,7 @@ import randkern as rk
 from randkern._random import root_stream
 from randkern.tabular.folds import Folds
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import Evidence, log_loss, log_squares
+from randkern.tabular.objectives import Evidence, log_loss, log_squares
 from randkern.tabular.out_of_fold import evaluated
 from randkern.tabular.presets import Deadline, plan_of
 from randkern.tabular.rows import Table
@@ -22,14 +22,12 @@ def test_evidence_is_the_density_of_contrasts():
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
     weight = rng.uniform(0.5, 2.0, 12)
-    goal = Evidence(
-        *(rk.Matern(1.5, np.array([0.7, 2.0])), X, Y, weight, np.arange(2)),
-        *(lambda: True, log_squares, 0.0),
-    )
+    kernel = rk.Matern(1.5, np.array([0.7, 2.0]))
+    goal = Evidence(kernel, Table(X, Y, weight), np.arange(2), log_squares)
     values = []
     for alpha in (0.03, 0.5):
         value, _ = goal(np.log([0.7, 2.0, alpha]))
-        gram = rk.Matern(1.5, np.array([0.7, 2.0]))(X)
+        gram = kernel(X)
         matrix = gram + alpha * np.diag(weight.mean() / weight)
         contrasts = np.linalg.qr(np.column_stack([np.ones(12), np.eye(12)[:, 1:]]))[0]
         Q = contrasts[:, 1:]

@@ -46,7 +46,6 @@ from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder
-from randkern.tabular.warm_start import Candidates
 
 # The place of this package's names in files.
 _PLACE = "randkern.persistence"
@@ -95,7 +94,6 @@ _PARTS = (
     TableEncoder,
     TensorArray,
     CellTree,
-    Candidates,
     ColumnEffects,
     Deviations,
     ExactRidge,

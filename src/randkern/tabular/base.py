@@ -30,8 +30,8 @@ from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import log_squares
 from randkern.tabular.model import Member, TabularModel
+from randkern.tabular.objectives import log_squares
 from randkern.tabular.presets import (
     EFFECT_ROWS,
     INDICATORS_PER_NUMBER,
@@ -42,7 +42,7 @@ from randkern.tabular.presets import (
 from randkern.tabular.rows import Table, are_equal
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, text_columns
-from randkern.tabular.warm_start import Candidates
+from randkern.tabular.warm_start import column_blocks, moved
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _MIN_WEIGHT = 1e-100
@@ -87,8 +87,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         check_not_masked(groups, "groups")
         check_not_masked(time, "time")
         if not (self.warm_start and hasattr(self, "_candidates")):
-            self._candidates: Candidates | None = None
-        is_first = self._candidates is None
+            # Kernels of the last fit, with the blocks of the columns that they read.
+            self._candidates: list[tuple[Trial, list[int | str]]] = []
+        is_first = not self._candidates
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
         if not (n := num_samples(X)):
@@ -141,9 +142,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         def report_trial(trial: Trial) -> bool:
             return report.step(next(numbers), None)
 
-        known: list[Trial] = []
-        if self._candidates is not None:
-            known = list(self._candidates.encoded(learning.encoders))
+        blocks = {name: column_blocks(each) for name, each in learning.encoders.items()}
+        known = [
+            moved(trial, before, blocks[trial.numbers])
+            for trial, before in self._candidates
+            if trial.numbers in blocks
+        ]
         if known:
             is_stopped = any([report_trial(trial) for trial in known])
             self._keep_trials(known)
@@ -179,7 +183,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         total = sum(member.weight for member, _ in pairs)
         members = [replace(member, weight=member.weight / total) for member, _ in pairs]
         trials = [trial for _, trial in pairs]
-        self._candidates = Candidates.of(trials, learning.encoders)
+        self._candidates = [
+            (trial, column_blocks(learning.encoders[trial.numbers])) for trial in trials
+        ]
         self.model_ = TabularModel(
             members,
             unit=learning.table.unit,

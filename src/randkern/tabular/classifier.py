@@ -25,7 +25,6 @@ from randkern.tabular.class_cells import (
 )
 from randkern.tabular.combine import blend_probabilities
 from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.leave_one_out import log_loss
 from randkern.tabular.logistic import (
     HeldOut,
     Part,
@@ -33,6 +32,7 @@ from randkern.tabular.logistic import (
     with_best_strength,
 )
 from randkern.tabular.model import Member, fit_quietly
+from randkern.tabular.objectives import log_loss
 from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
 from randkern.tabular.presets import (
     FIRST_STRENGTH,

@@ -16,7 +16,7 @@ from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import divided
-from randkern.tabular.leave_one_out import Loss
+from randkern.tabular.objectives import Loss
 from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels import Gaussian, Kernel, Laplacian, Linear, Matern
-from randkern.tabular.leave_one_out import (
+from randkern.tabular.objectives import (
     LENGTHSCALES,
     PENALTIES,
     Evidence,
@@ -28,7 +29,6 @@ from randkern.tabular.presets import (
     LINEAR_WEIGHT,
     N_KEPT,
     N_REFINED,
-    PRECISIONS,
     RELEARNING_STEPS,
     SEARCHED_ONCE,
     SPREADS,
@@ -123,8 +123,8 @@ class KernelSearch:
         report: Callable[[Trial], bool] = lambda _: False,
     ):
         self.codes, self.blocks, self.table, self.order = codes, blocks, table, order
-        self.loss, self.precision = loss, PRECISIONS[is_noisy(loss)]
-        self.deadline, self.step, self.report = deadline, step, report
+        self.loss, self.deadline = loss, deadline
+        self.step, self.report = step, report
         self.trials: list[Trial] = []
         self.stopped = False
         folds, by_evidence = table.folds, len(table) <= SEARCHED_ONCE
@@ -134,18 +134,15 @@ class KernelSearch:
 
     # -- one descent ------------------------------------------------------------------
 
-    def _kernel(self, form: str, numbers: str, spread: float) -> Kernel:
+    def _kernel(self, form: str, numbers: str) -> Kernel:
+        """Return a kernel with one lengthscale, the deviation of whole rows."""
         base, _, linear = form.partition(" + ")
         X = self.codes[numbers]
         deviation = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
         if base == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
-        kernel = FORMS[base](np.full(X.shape[1], spread * deviation))
+        kernel = FORMS[base](np.full(X.shape[1], deviation))
         return kernel + LINEAR_WEIGHT * Linear() if linear else kernel
-
-    def _ties(self, form: str, numbers: str) -> np.ndarray:
-        blocks = self.blocks[numbers]
-        return np.append(blocks, blocks.max() + 1) if "+" in form else blocks
 
     def _objective(
         self,
@@ -153,27 +150,27 @@ class KernelSearch:
         form: str,
         numbers: str,
         rows: np.ndarray,
+        origin: np.ndarray | None = None,
     ) -> Objective:
-        folds = self.table.folds
-        return self.criterion(
-            kernel,
-            self.codes[numbers][rows],
-            self.table.Y[rows],
-            self.table.weight[rows],
-            self._ties(form, numbers),
-            self._is_in_time,
-            self.loss,
-            self.precision,
-            None if folds is None else folds.take(rows),
-        )
+        """Return what is minimised for the rows at some positions of the sample."""
+        table, ties = self.table, self.blocks[numbers]
+        if "+" in form:
+            ties = np.append(ties, ties.max() + 1)
+        folds = None if table.folds is None else table.folds.take(rows)
+        X, Y, weight = self.codes[numbers][rows], table.Y[rows], table.weight[rows]
+        encoded = Table(X, Y, weight, folds=folds)
+        is_in_time = self._is_in_time
+        return self.criterion(kernel, encoded, ties, self.loss, is_in_time, origin)
 
     def _is_in_time(self) -> bool:
         """Return whether there is time for an evaluation; the floor always has it."""
         return len(self.trials) < FLOOR or not self.deadline.ends(self.step)
 
-    def _objective_of(self, trial: Trial, rows: np.ndarray) -> Objective:
+    def _objective_of(
+        self, trial: Trial, rows: np.ndarray, origin: np.ndarray | None = None
+    ) -> Objective:
         """Return the objective of a trial's kernel on some rows."""
-        return self._objective(trial.kernel, trial.form, trial.numbers, rows)
+        return self._objective(trial.kernel, trial.form, trial.numbers, rows, origin)
 
     def _record(
         self, goal: Objective, kind: tuple[str, str, str], began: float
@@ -201,26 +198,21 @@ class KernelSearch:
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
-        began = working_seconds()
-        best: Any = None
-        for spread in SPREADS:
-            kernel = self._kernel(form, numbers, spread)
-            goal = self._objective(kernel, form, numbers, self.order[:n])
-            with suppress(OutOfTimeError):
-                for alpha in ALPHAS:
-                    goal(goal.start(alpha))
-            if best is None or goal.best[0] < best.best[0]:
-                best = goal
-            if self._over and best.best[1] is not None:
-                break
-        best.origin = best.best[1][:-1]
-        return self._record(best, (form, numbers, "none"), began)
+        began, kernel = working_seconds(), self._kernel(form, numbers)
+        goal = self._objective(kernel, form, numbers, self.order[:n])
+        n_scales = len(np.unique(self.blocks[numbers]))
+        with suppress(OutOfTimeError):
+            for spread, alpha in product(SPREADS, ALPHAS):
+                theta = goal.start(alpha)
+                theta[:n_scales] += math.log(spread)
+                goal(theta)
+        goal.origin = goal.best[1][:-1]
+        return self._record(goal, (form, numbers, "none"), began)
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, self.order[:n])
-        goal.origin = start.origin
+        goal = self._objective_of(start, self.order[:n], start.origin)
         goal.descend(start.theta, steps)
         return self._record(goal, start.kind, began)
 
@@ -232,7 +224,7 @@ class KernelSearch:
         return replace(
             start,
             form=form,
-            kernel=self._kernel(form, start.numbers, 1.0),
+            kernel=self._kernel(form, start.numbers),
             theta=np.concatenate([start.theta[:-1], extra, start.theta[-1:]]),
             origin=np.append(start.origin, extra),
         )
