@@ -78,8 +78,6 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
     estimators_samples_: list[np.ndarray]
     kernel_: Kernel
     tree_: CellTree
-    # For each row of the fit, the number of the row it was merged into, if any were.
-    _copied: np.ndarray | None
     # Whether the tree divides features in place of sparse rows.
     _wide: bool
     _means: np.ndarray
@@ -155,12 +153,9 @@ class _LocalModel(MetaEstimatorMixin, BaseEstimator, ABC):
             used = np.flatnonzero(weight > 0)
             X, y = safe_indexing(X, used), y[used]
             numbers, weight = numbers[used], weight[used]
-        self._copied = None
         if takes_weights and not is_table(X) and len(used) > self.cell_rows:
             first, group = _copies_of(X, y)
             if len(first) < len(used):
-                self._copied = np.arange(n)
-                self._copied[used] = used[first[group]]
                 order = np.argsort(first)
                 weight, rows = np.bincount(group, weight)[order], first[order]
                 X, y, used = safe_indexing(X, rows), y[rows], used[rows]

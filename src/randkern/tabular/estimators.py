@@ -24,7 +24,6 @@ from randkern.tabular.local import fit_again, fit_in_cells
 from randkern.tabular.model import Member
 from randkern.tabular.out_of_fold import OutOfFold, evaluated
 from randkern.tabular.presets import (
-    MAX_EVALUATED,
     MAX_MEMBERS,
     VALIDATION_ROWS,
     Deadline,
@@ -46,13 +45,11 @@ _Unknown = tuple[Table, np.ndarray, np.ndarray]
 class _Split:
     """The rows to fit, and those that evaluate the fit.
 
-    `n_left` are not fitted. Rows that depend on each other are evaluated by rows
-    `apart`; in time, these are the last ones, and the `final` rows are fitted in the
-    end.
+    `n_left` are not fitted. Fits in cells are evaluated by the rows `apart`; in time,
+    these are the last ones, and the `final` rows are fitted in the end.
     """
 
     rows: Table
-    in_cells: bool
     n_left: int = 0
     apart: Table | None = None
     final: Table | None = None
@@ -131,11 +128,12 @@ class TabularRegressor(RegressorMixin, Tabular):
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
     165 seconds on. For more rows, or if time is short, the kernel is exact in
-    overlapping cells (:class:`~randkern.LocalRegressor`). It is learned further, each
-    step from the rows of another cell, which resolve more detail than a sample of the
-    table. With `groups` or `time`, it is not, and some 1,500 rows of whole groups or
-    periods evaluate the fit. Categories are one column per value, so the linear part of
-    a sum of kernels includes what :class:`~randkern.Categorical` would add.
+    overlapping cells (:class:`~randkern.LocalRegressor`), and up to 1,500 rows are held
+    out, which evaluate the fit: whole groups or periods with `groups` or `time`.
+    Without these, the kernel is learned further, each step from the rows of another
+    cell, which resolve more detail than a sample of the table. Categories are one
+    column per value, so the linear part of a sum of kernels includes what
+    :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -231,7 +229,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         chosen = _blended(found)
         options = {"target_transform": self.target_transform}
-        if split.in_cells:
+        if split.apart is not None:
             kernels = [trial for _, trial in chosen]
             pair, unknown = self._fit_in_cells(kernels, learning, split, stream)
             self._keep_model([pair], learning, **options)
@@ -282,17 +280,11 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _fit_in_cells(
         trials: list[Trial], learning: Learning, split: _Split, stream: Stream
     ) -> tuple[tuple[Member, Trial], _Unknown]:
-        """Fit the rows of the split in cells.
-
-        Rows that are independent are left out one at a time.
-        """
-        trial, member, residuals = fit_in_cells(trials, split.rows, learning, stream)
-        if split.apart is None:
-            numbers = learning.order[:MAX_EVALUATED]
-            known, residuals = split.rows.take(numbers), residuals[numbers]
-        else:
-            known = split.apart
-            residuals = known.Y - member.predict(known.X)
+        """Fit the rows of the split in cells, and evaluate the fit by those apart."""
+        trial, member = fit_in_cells(trials, split.rows, learning, stream)
+        known = split.apart
+        assert known is not None
+        residuals = known.Y - member.predict(known.X)
         if split.final is not None:
             member = fit_again(member, trial, split.final, learning)
         return (member, trial), (known, np.arange(len(known)), residuals)
@@ -357,10 +349,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         residuals of rows left out (split conformal prediction, approximately, as the
         same rows have chosen and weighted the fits). Up to some 800 rows, as the
         budget allows, rows are left out by kernels that are learned again without their
-        fold; else one at a time (the jackknife): 1,500 rows if the Gram matrix is
-        factorised, and at most 20,000 otherwise; with `groups` or `time`, in whole
-        folds. If there are enough, the quantile is that of residuals at similar
-        predictions. Quantiles count the weights of rows, of which only ratios matter.
+        fold; else up to 1,500 rows, one at a time (the jackknife), or with `groups` or
+        `time` in whole folds. Fits in cells do not know these rows. If there are
+        enough, the quantile is that of residuals at similar predictions. Quantiles
+        count the weights of rows, of which only ratios matter.
         Of G `groups` they are those of coverage·(1 + 1/G), as a new group may differ
         from all of them; in `time`, G is the number of independent rows that tell as
         much as the periods, and widths grow with the distance from the known rows.
@@ -407,35 +399,25 @@ class TabularRegressor(RegressorMixin, Tabular):
 
 
 def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
-    """Hold some rows out if too many, or too dependent, for an exact fit."""
-    from sklearn.model_selection import train_test_split
-
-    n, most = len(rows), plan.fitted_rows
+    """Hold some rows out of a fit in cells, to evaluate it."""
     if not plan.in_cells:
-        return _Split(rows.normalised(), False)
+        return _Split(rows.normalised())
+    n, most = len(rows), plan.fitted_rows
     seed = int(stream.child("held out").generator().integers(2**31))
-    apart = final = None
-    if rows.folds is None:
-        fitted = np.arange(n)
-        if n > most:
-            fitted, _ = train_test_split(fitted, test_size=n - most, random_state=seed)
-    else:
-        order = np.random.default_rng(seed).permutation(n)
-        if n - VALIDATION_ROWS > most and rows.folds.is_forward:
-            _, order = divided(order, rows.folds, max(most, n // 2))
-        fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
-        fitted, held = fitted[:most], held[:VALIDATION_ROWS]
-        apart = replace(rows.take(held), folds=rows.folds.among(held))
-        if rows.folds.is_forward:
-            final = rows.take(np.append(fitted, held)).normalised()
-    n_left = n - len(fitted)
-    return _Split(
-        rows.take(fitted).normalised() if n_left else rows.normalised(),
-        True,
-        n_left if final is None else n - len(final),
-        apart=apart,
-        final=final,
-    )
+    order = np.random.default_rng(seed).permutation(n)
+    n_held = min(VALIDATION_ROWS, n // 16)
+    is_forward = rows.folds is not None and rows.folds.is_forward
+    if n - n_held > most and is_forward:
+        _, order = divided(order, rows.folds, max(most, n // 2))
+    fitted, held = divided(order, rows.folds, n_held)
+    fitted, held = fitted[:most], held[:n_held]
+    apart, final = rows.take(held), None
+    if rows.folds is not None:
+        apart = replace(apart, folds=rows.folds.among(held))
+    if is_forward:
+        final = rows.take(np.append(fitted, held)).normalised()
+    n_fitted = len(fitted) if final is None else len(final)
+    return _Split(rows.take(fitted).normalised(), n - n_fitted, apart, final)
 
 
 def _blended(found: OutOfFold) -> list[tuple[float, Trial]]:

@@ -41,7 +41,7 @@ class ExactRidge(RegressorMixin, TakesKernel):
     """Least squares with the exact kernel, Σ_i a_i k(x, x_i) + c.
 
     `residuals`, (m, k), are those of the rows `evaluated`, by fits without each of
-    them, or without its fold; after `fit`, `left_out` are their predictions.
+    them, or without its fold.
     """
 
     X: np.ndarray
@@ -49,7 +49,6 @@ class ExactRidge(RegressorMixin, TakesKernel):
     intercept: np.ndarray
     evaluated: np.ndarray
     residuals: np.ndarray
-    left_out: np.ndarray
 
     def __init__(self, kernel: Kernel | None = None, alpha: float = 1.0):
         self.kernel = kernel
@@ -58,12 +57,11 @@ class ExactRidge(RegressorMixin, TakesKernel):
     def fit(
         self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> ExactRidge:
-        """Fit the rows, and leave out each; once it is late, few of them."""
+        """Fit the rows; once it is late, few of them."""
         rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         table = Table(X[rows], y.reshape(len(X), -1)[rows], weight[rows])
-        self.solve(table, np.arange(len(rows)))
-        self.evaluated, self.left_out = rows, table.Y - self.residuals
+        self.solve(table, np.arange(0))
         return self
 
     def solve(self, encoded: Table, evaluated: np.ndarray) -> float:

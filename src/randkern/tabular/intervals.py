@@ -1,15 +1,14 @@
 """Intervals of predictions, from the residuals of rows unknown to a fit.
 
-Residuals are divided by their typical size near the row (normalised conformal
-prediction: Papadopoulos, Gammerman & Vovk 2008; Lei, G'Sell, Rinaldo, Tibshirani &
-Wasserman 2018, "Distribution-free predictive inference for regression", section 5.2):
-intervals are then wider where targets are noisier. Sizes are learned from the columns
-and from the prediction, because noise often grows with the level of a target.
+Residuals are divided by their typical size at the row (normalised conformal prediction:
+Papadopoulos, Gammerman & Vovk 2008; Lei, G'Sell, Rinaldo, Tibshirani & Wasserman 2018,
+"Distribution-free predictive inference for regression", section 5.2): intervals are
+then wider where targets are noisier. Sizes are learned from the columns and from the
+prediction, because noise often grows with the level of a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +18,12 @@ from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds, correlation_within, predicted_rows
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.presets import (
     MAX_PARTS,
     NEAR_ROWS,
-    NOVEL_ROWS,
     OUTSIDE,
     SIZE_PENALTIES,
     SIZE_REACH,
@@ -36,39 +35,21 @@ from randkern.tabular.presets import (
 from randkern.tabular.rows import are_equal
 
 _BLOCK_BYTES = 64 * 10**6
+# A penalty that makes all sizes alike.
+_ALIKE = 1e9
 
 
 @dataclass(frozen=True)
 class Spread:
-    r"""The size of residuals as a function of rows and predictions.
+    """The size of residuals as a function of rows and predictions.
 
-    Logarithms of sizes are fitted by ridge regression with the kernel
-
-    .. math:: k_1(q(f), q(f')) + k_2(x, x')
-
-    of the predictions :math:`f`, replaced by the normal quantiles of their ranks, and
-    the encoded rows :math:`x`: a Gaussian kernel, and a Matérn kernel with a long
-    lengthscale.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (m, d)
-    codes : ndarray of shape (m, k)
-        The encoded predictions of these rows.
-    encoder : TabularEncoder
-    dual : ndarray of shape (m, k), or None
-        None if sizes are those of all rows alike.
-    mean : ndarray of shape (k,)
-    reach : float
-        The lengthscale of rows.
+    Logarithms of sizes are fitted by ridge regression. The kernel is the sum of a
+    Gaussian kernel of predictions, which are replaced by the normal quantiles of their
+    ranks, and a Matérn kernel of encoded rows, with a long lengthscale.
     """
 
-    rows: np.ndarray
-    codes: np.ndarray
     encoder: TabularEncoder
-    dual: np.ndarray | None
-    mean: np.ndarray
-    reach: float
+    ridge: ExactRidge
 
     @classmethod
     def learned(
@@ -81,74 +62,55 @@ class Spread:
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
-        The penalty maximises the likelihood of held-out residuals under Laplace
-        distributions of these mean sizes. All sizes are equal unless a penalty improves
-        the mean log likelihood by more than its standard error.
+        The penalty maximises the likelihood of residuals left out, of which Laplace
+        distributions have these mean sizes. All sizes are alike unless a penalty
+        improves the mean log likelihood by more than its standard error.
         """
+        sample = np.arange(min(SIZE_ROWS, len(sizes)))
+        part = None if folds is None else folds.take(sample)
+        out = predicted_rows(part, len(sample))
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
-        n = min(SIZE_ROWS, len(sizes))
-        sample = slice(0, n)
-        known, X = sizes[sample], np.asarray(rows[sample], dtype=np.float64)
-        reach = SIZE_REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
-        mean = np.log(np.average(known, axis=0, weights=weight[sample]).clip(1e-300))
-        codes = encoder.transform(predictions[sample])
-        alike = cls(X, codes, encoder, None, mean, reach)
-        targets = np.log(known + SMALLEST_SIZE * np.exp(mean))
-        part = None if folds is None else folds.take(np.arange(n))
-        out = predicted_rows(part, n)
-        own = np.tile(np.exp(mean), (len(sizes), 1))
-        gram, losses = alike._gram(X, codes), _losses(known[out], own[out])
-        best, gain = alike, 0.0
-        penalties = SIZE_PENALTIES if known.any(axis=0).all() else ()
-        for penalty in penalties:
-            residuals = left_out(gram, penalty / weight[sample], targets, part)
-            if residuals is None:
+        codes, known = encoder.transform(predictions[sample]), rows[sample]
+        X, k = np.hstack([codes, known]).astype(np.float64), codes.shape[1]
+        reach = SIZE_REACH * np.sqrt(float(known.var(axis=0).sum()) or 1.0)
+        kernel = Gaussian(SIZE_WIDTH * np.sqrt(k), columns=list(range(k)))
+        kernel += Matern(1.5, reach, columns=list(range(k, X.shape[1])))
+        gram, own_weight = np.array(kernel._gram(X, None)), weight[sample]
+        usual = np.average(sizes, axis=0, weights=weight)
+        logs = np.log((sizes[sample] + SMALLEST_SIZE * usual).clip(1e-300))
+        mean = np.average(logs, axis=0, weights=own_weight)
+        best, gain, residuals = _ALIKE, 0.0, (logs - mean)[out]
+        losses = _losses(residuals)
+        for penalty in SIZE_PENALTIES:
+            errors = left_out(gram, penalty / own_weight, logs, part)
+            if errors is None:
                 continue
-            guessed = np.exp(targets[out] - residuals)
-            unit = (known[out] / guessed).mean(axis=0)
-            better = losses - _losses(known[out], unit * guessed)
+            better = losses - _losses(errors)
             least = better.mean() - better.std() / np.sqrt(len(out))
             if least > gain:
-                gain, own[out] = least, unit * guessed
-                dual, intercept = _ridge(gram, penalty / weight[sample], targets)
-                best = cls(X, codes, encoder, dual, intercept + np.log(unit), reach)
-        if best.dual is not None and len(sizes) > n:
-            own[n:] = best.at(rows[n:], predictions[n:])
-        return best, own
+                best, gain, residuals = penalty, least, errors
+        spread = cls(encoder, ExactRidge(kernel, best).fit(X, logs, own_weight))
+        own = spread.at(rows, predictions)
+        own[out] = np.exp(logs[out] - residuals)
+        return spread, own
 
     def at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Return the size of residuals at rows with these predictions, (n, k)."""
-        if self.dual is None:
-            return np.tile(np.exp(self.mean), (len(rows), 1))
-        codes, out = self.encoder.transform(predictions), np.empty(predictions.shape)
-        for part in row_blocks(
-            len(rows), rows_within(_BLOCK_BYTES, 8 * len(self.rows))
-        ):
-            gram = self._gram(np.asarray(rows[part], np.float64), codes[part])
-            out[part] = np.exp(gram @ self.dual + self.mean)
-        return out
-
-    def _gram(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Return the kernel of rows and predictions with those that are known."""
-        width = SIZE_WIDTH * np.sqrt(codes.shape[1])
-        near = Gaussian(width)._gram(codes, self.codes)
-        return near + Matern(1.5, self.reach)._gram(rows, self.rows)
+        logs = self.ridge.predict(
+            np.hstack([self.encoder.transform(predictions), rows])
+        )
+        return np.exp(logs).reshape(predictions.shape)
 
 
-def _losses(sizes: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Return minus the logarithms of Laplace densities, a mean per row, (n,)."""
-    return (np.log(means) + sizes / means).mean(axis=1)
+def _losses(errors: np.ndarray) -> np.ndarray:
+    """Return minus the logarithms of Laplace densities, a mean per row, (n,).
 
-
-def _ridge(
-    gram: np.ndarray, penalty: np.ndarray, Y: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dual weights and the intercepts of ridge regression."""
-    matrix = gram + np.diag(penalty)
-    solved = np.linalg.solve(matrix, np.column_stack([Y, np.ones(len(Y))]))
-    intercept = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
-    return solved[:, :-1] - solved[:, -1:] * intercept, intercept
+    Of sizes with these errors of their logarithms, relative to means in the best unit.
+    """
+    sizes = np.exp(errors)
+    sizes /= sizes.mean(axis=0)
+    return (sizes - np.log(sizes)).mean(axis=1)
 
 
 def novelty(
@@ -156,24 +118,23 @@ def novelty(
     alpha: float,
     X: np.ndarray,
     rows: np.ndarray,
-    is_hidden: Callable[[slice], np.ndarray] | None = None,
+    hidden: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return how uncertain a kernel is at rows X that are known at `rows`, (n,).
 
     It is √(1 − s² + α), with s the similarity of the nearest row: the standard
     deviation of a Gaussian process that knows only this row, with noise of variance α.
-    A linear term is ignored. `is_hidden` says which of `rows` do not count for a part
-    of X.
+    A linear term is ignored. `hidden` says which of `rows` do not count for each of X.
     """
     if isinstance(kernel, Sum):
         kernel = kernel.k1
     out = np.empty(len(X))
-    for part in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * max(len(rows), 1))):
-        similarity = np.array(kernel._gram(X[part], rows))
-        if is_hidden is not None:
-            similarity[is_hidden(part)] = 0
+    for block in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * max(len(rows), 1))):
+        similarity = np.array(kernel._gram(X[block], rows))
+        if hidden is not None:
+            similarity[hidden[block]] = 0
         nearest = similarity.max(axis=1, initial=0.0).clip(0.0, 1.0)
-        out[part] = np.sqrt(1 - nearest**2 + alpha)
+        out[block] = np.sqrt(1 - nearest**2 + alpha)
     return out
 
 
@@ -188,7 +149,7 @@ class Intervals:
     predictions : ndarray of shape (m, k)
         The predictions for these rows.
     weight : ndarray of shape (m,), or None
-        Their weights; None: all alike.
+        The weights of these rows; None: all alike.
     spread : Spread
     near : ndarray of shape (n, d)
         Encoded rows, from which novelty is measured with this kernel and penalty.
@@ -234,26 +195,18 @@ class Intervals:
         so their residuals are relative to their novelty.
         """
         own_weight = weight[evaluated] / weight[evaluated].mean()
-        part = None if dependent is None else dependent.take(evaluated)
-        near = rows[:NEAR_ROWS]
-
-        def is_hidden(block: slice) -> np.ndarray:
-            own = evaluated[block]
-            if dependent is None:
-                return own[:, None] == np.arange(len(near))
-            return dependent.is_hidden(own)[:, : len(near)]
-
-        is_forward = dependent is not None and dependent.is_forward
-        asked = rows[evaluated if is_forward else evaluated[:NOVEL_ROWS]]
-        far = novelty(kernel, alpha, asked, near, is_hidden)
+        near, sizes = rows[:NEAR_ROWS], np.abs(residuals)
+        folds = Folds(np.arange(len(rows))) if dependent is None else dependent
+        hidden = folds.is_hidden(evaluated)[:, : len(near)]
+        far = novelty(kernel, alpha, rows[evaluated], near, hidden)
         usual = float(np.quantile(far, USUAL_NOVELTY))
-        sizes = np.abs(residuals)
-        if is_forward:
+        if folds.is_forward:
             sizes = sizes * (usual / far)[:, None]
+        part = None if dependent is None else dependent.take(evaluated)
         spread, own = Spread.learned(
             rows[evaluated], predictions, sizes, own_weight, part
         )
-        sizes = sizes / np.where(own > 0, own, 1.0)
+        sizes = sizes / own
         n_groups = None if dependent is None else 1.0
         if part is not None and part.groups is not None:
             sums = np.bincount(part.groups, own_weight)
@@ -269,7 +222,7 @@ class Intervals:
             kernel,
             alpha,
             usual,
-            0.0 if is_forward else 1.0,
+            0.0 if folds.is_forward else 1.0,
             n_groups,
         )
 

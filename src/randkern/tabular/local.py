@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -30,25 +29,6 @@ from randkern.tabular.presets import (
 )
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
-
-
-def left_out_in_cells(model: LocalRegressor, X: np.ndarray) -> np.ndarray:
-    """Return predictions (n, k) for the rows of a fit of `ExactRidge` without them."""
-    out: Any = 0.0
-    scaled = scaled_rows(model.kernel_, X, Stream(0))
-    for cell, members, weight in model.tree_.cells(scaled):
-        fit: Any = model.estimators_[cell]
-        known = np.asarray(model.estimators_samples_[cell])[fit.evaluated]
-        _, here, own = np.intersect1d(members, known, return_indices=True)
-        values = np.empty((len(members), fit.left_out.shape[1]))
-        values[here] = fit.left_out[own]
-        others = np.delete(np.arange(len(members)), here)
-        if len(others):
-            values[others] = fit.predict(X[members[others]]).reshape(len(others), -1)
-        out = np.zeros((len(X), values.shape[1])) if np.ndim(out) == 0 else out
-        out[members] += weight[:, None] * values
-    # Copies of a row are one row of the fit, and are left out together.
-    return out if model._copied is None else out[model._copied]
 
 
 @dataclass(frozen=True)
@@ -135,14 +115,13 @@ def learned_in_cells(
 
 def fit_in_cells(
     trials: Sequence[Trial], table: Table, learning: Learning, stream: Stream
-) -> tuple[Trial, Member, np.ndarray]:
+) -> tuple[Trial, Member]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as planned.
 
-    Returns the kernel, the fit, and its residuals (n, k) of rows left out. All cells
-    have the penalty that is learned with the kernel: if each chose its own, the same
-    work would allow cells of little more than half as many rows, and errors would be
-    larger. Rows that depend on each other do not learn kernels in cells, as their
-    leave-one-out errors are too small.
+    All cells have the penalty that is learned with the kernel: if each chose its own,
+    the same work would allow cells of little more than half as many rows, and errors
+    would be larger. Rows that depend on each other do not learn kernels in cells, as
+    their leave-one-out errors are too small.
     """
     trial = trials[0]
     U = learning.encoded(trial, table.X, "float32")
@@ -154,8 +133,7 @@ def fit_in_cells(
     model = LocalRegressor(ridge, learning.plan.cell_rows)
     fit_quietly(model, U, table.Y, table.own_weight, learning.deadline)
     encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-    left_out = left_out_in_cells(model, U)
-    return trial, Member(1.0, encoder, model), table.Y - left_out
+    return trial, Member(1.0, encoder, model)
 
 
 def fit_again(member: Member, trial: Trial, table: Table, learning: Learning) -> Member:

@@ -132,13 +132,11 @@ SPREADS, ALPHAS = (0.5, 1.5, 5.0), (1e-1, 1e-3)
 # start, for targets and for labels: without it, lengthscales overfit few rows.
 PRECISIONS = (0.3, 1.0)
 # The most rows that are left out of an exact fit, one at a time, or, if they depend on
-# each other, in folds.
+# each other, in folds. As many, but no more than a sixteenth, are held out of cells.
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
 # Factors of lengthscales and penalties for more rows than those of the search, and the
 # least gain of the loss.
 SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
-# Rows that evaluate fits, from which quantiles have standard errors of .2 %.
-MAX_EVALUATED = 20_000
 # Steps of learning the best kernel in cells, after those that try it, and cells that
 # evaluate kernels; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
@@ -156,8 +154,8 @@ SIZE_WIDTH, SIZE_REACH = 0.5, 2.0
 # What is added to sizes before their logarithms are taken, relative to their mean.
 SMALLEST_SIZE = 0.05
 # Intervals are wider at rows that are farther from at most so many than this share of
-# at most so many.
-NEAR_ROWS, USUAL_NOVELTY, NOVEL_ROWS = 3000, 0.95, 500
+# those that evaluate the fit.
+NEAR_ROWS, USUAL_NOVELTY = 3000, 0.95
 # Residuals outside of intervals by which those of similar predictions have a width of
 # their own, and the most parts into which predictions are divided.
 OUTSIDE, MAX_PARTS = 15, 10
@@ -383,7 +381,7 @@ def _cells_seconds(plan: Plan, d: int, k: int, is_classes: bool) -> float:
         choosing = _KERNELS * _TRIED * _logistic(k)(CHOOSING_CELL_ROWS, d)
         seconds += plan.choosing_cells * choosing
         return seconds + n_cells * (_CELL_SECONDS + _logistic(k)(m, d))
-    return seconds + n_cells * (_CELL_SECONDS + _LEFT_OUT(m, d))
+    return seconds + n_cells * (_CELL_SECONDS + _FIT(m, d))
 
 
 def _plan(
@@ -459,7 +457,7 @@ def _cells_plan(
     learning, cells, penalty = (share * last for share in shares)
 
     def cost(m: int) -> float:
-        return (_logistic(k) if n_classes else _LEFT_OUT)(m, d)
+        return (_logistic(k) if n_classes else _FIT)(m, d)
 
     def learned(m: int) -> float:
         return _CELL_EVALUATIONS * _EVALUATION(m, d)
