@@ -77,10 +77,15 @@ def panels(
     for axes in grid[n:]:
         axes.set_visible(False)
     for axes in grid[:n]:
-        axes.grid(color="0.9", lw=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     return figure, grid[:n]
+
+
+def tidy(axes: Axes) -> None:
+    """Draw a pale grid behind the curves, and no frame above and at the right."""
+    axes.grid(color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def name_axes(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> None:

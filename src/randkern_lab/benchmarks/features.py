@@ -67,27 +67,16 @@ class Options(CommonOptions):
 
 def _bars(axes: Any, records: pd.DataFrame) -> None:
     """Draw one kernel's bars from top to bottom, each with its bound."""
-    named = records.assign(is_own=records["library"] == "randkern")
-    for place, record in enumerate(named.itertuples()):
-        own, bound = record.is_own, record.bound_ns
-        axes.barh(
-            place,
-            record.ns_per_feature,
-            height=0.66,
-            color=BLUE if own else "#C8C8C8",
-            edgecolor="0.25",
-            label="randkern (× faster than the float32 peer)" if own else "peer",
-        )
-        speedup = record.speedup_over_float32
+    for place, (_, record) in enumerate(records.iterrows()):
+        own, took = record["library"] == "randkern", record.ns_per_feature
+        bound, speedup = record.bound_ns, record.speedup_over_float32
+        label = "randkern (× faster than the float32 peer)" if own else "peer"
+        look = {"color": BLUE if own else "#C8C8C8", "edgecolor": "0.25"}
+        axes.barh(place, took, height=0.66, label=label, **look)
         faster = f"  ({speedup:.2g}×)" if own and speedup == speedup else ""
-        axes.annotate(
-            f"{record.ns_per_feature:.3g}{faster}",
-            (np.fmax(record.ns_per_feature, bound), place),
-            va="center",
-            fontsize=8,
-            xytext=(7, 0),
-            textcoords="offset points",
-        )
+        at: Mapping[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
+        end = np.fmax(took, bound), place
+        axes.annotate(f"{took:.3g}{faster}", end, va="center", fontsize=8, **at)
         if bound == bound:
             ends = [place - 0.42, place + 0.42]
             axes.plot([bound] * 2, ends, color=RED, lw=2.2, label="bound")

@@ -257,17 +257,13 @@ def figure(frame: pd.DataFrame) -> Any:
     labels = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
     figure, axes = panels(2 * len(records), 2, (4.8, 3.6))
     for i, (name, own) in enumerate(records):
+        title = f"{name}, {sets[name]['n_train']:,} rows"
         for place, (y, label) in zip(axes[2 * i :], labels.items(), strict=False):
             curves(place, own, "seconds", y, METHODS, log="x")
-            name_axes(
-                place,
-                f"{name}, {sets[name]['n_train']:,} rows",
-                xlabel="seconds to learn and predict",
-                ylabel=label,
-            )
-        if sets[name]["noise_rmse"] is not None:
-            level, look = sets[name]["noise_rmse"], {"color": "0.4", "ls": ":"}
-            axes[2 * i].axhline(level, label="noise alone", **look)
+            name_axes(place, title, "seconds to learn and predict", label)
+        level = sets[name]["noise_rmse"]
+        if level is not None:
+            axes[2 * i].axhline(level, label="noise alone", color="0.4", ls=":")
     add_legend(figure)
     return figure
 

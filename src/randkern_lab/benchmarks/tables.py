@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 import randkern as rk
 
 from ..contenders import Contender, check_any
-from ..figures import logarithmic, new_figure
+from ..figures import logarithmic, new_figure, tidy
 from ..options import CommonOptions, Names, option
 from ..process import in_fresh_process
 from ..runner import Case, grid, measure_all
@@ -271,41 +271,27 @@ def dot_plot(table: pd.DataFrame) -> Any:
         rows += [*((kind, name) for name in names), (kind, "")] if len(names) else []
     figure = new_figure(7.2, 1.3 + 0.22 * len(rows))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    places = np.arange(len(rows))
     for method in reversed(methods):
         style = METHODS[method]
         own = means.xs(method, level="method").reindex(pd.MultiIndex.from_tuples(rows))
         size = 8.0 if method == methods[0] else 5.0
+        look: Mapping[str, Any] = {"color": style.colour, "label": style.label}
         for axes, column in ((left, "ratio"), (right, "fit_seconds")):
-            axes.plot(
-                own[column],
-                np.arange(len(rows)),
-                linestyle="",
-                color=style.colour,
-                marker=style.marker,
-                ms=size,
-                label=style.label,
-            )
+            axes.plot(own[column], places, style.marker, ms=size, **look)
     for axes in (left, right):
         logarithmic(axes, "x")
-        axes.grid(color="0.9", lw=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         axes.tick_params(axis="y", length=0)
     right.xaxis.set_major_locator(LogLocator())
-    left.set_yticks(np.arange(len(rows)), [name or kind for kind, name in rows])
+    left.set_yticks(places, [name or kind for kind, name in rows])
     for label, (_, name) in zip(left.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if name else "bold")
     left.set_xlabel("error / least error of the table")
     right.set_xlabel("seconds of training")
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles[::-1],
-        labels[::-1],
-        loc="outside upper center",
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
+    named = (entries[::-1] for entries in left.get_legend_handles_labels())
+    place = "outside upper center"
+    figure.legend(*named, loc=place, ncols=3, frameon=False, fontsize=9)
     return figure
 
 

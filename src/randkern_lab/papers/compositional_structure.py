@@ -315,19 +315,15 @@ def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    growth = of_measure(frame, "growth")
-    gaps = growth_gaps(frame) if len(growth) else growth
-    yield from pivot(
-        frame.query("measure == 'features'"),
-        "{data}, {n_train:,} training rows: test error in % (s of fit)",
-        ("n_components", "n_train"),
-        "curve",
-        "{test_error:.2p} ({fit_seconds:.1f})",
-    )
+    growth, risk = of_measure(frame, "growth"), of_measure(frame, "risk")
+    features, regimes = frame.query("measure == 'features'"), "{curve}, {regime}"
+    title = "{data}, {n_train:,} training rows: test error in % (s of fit)"
+    by, cell = ("n_components", "n_train"), "{test_error:.2p} ({fit_seconds:.1f})"
+    yield from pivot(features, title, by, "curve", cell)
     title = "{data}, {loss}: D as a function of n, and exact kernels: test error in %"
-    yield from pivot(
-        growth, title, "n_train", "{curve}, {regime}", "{test_error:.2p}", per="loss"
-    )
+    cell = "{test_error:.2p}"
+    yield from pivot(growth, title, "n_train", regimes, cell, per="loss")
+    gaps = growth_gaps(frame) if len(growth) else growth
     yield from pivot(
         gaps[gaps.n_train == gaps.n_train.max()],
         "{data}: error of features minus that of the exact kernel at n = "
@@ -337,15 +333,11 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "{difference:+.1p} ({standard_error:.1p})",
         headings={ratio: _REGIMES[ratio].label for ratio in RATIOS},
         corner="loss, skeleton",
-        label=lambda loss, curve: f"{loss}, {curve}",
     )
-    yield from pivot(
-        of_measure(frame, "risk"),
-        "{data}: excess hinge loss of features over the kernel's machine / bound (8)",
-        "n_train",
-        "{curve}, {regime}",
-        "{excess:.3f} / {bound:.2f}",
+    title = (
+        "{data}: excess hinge loss of features over the kernel's machine / bound (8)"
     )
+    yield from pivot(risk, title, "n_train", regimes, "{excess:.3f} / {bound:.2f}")
 
 
 def figure(frame: pd.DataFrame) -> Any:

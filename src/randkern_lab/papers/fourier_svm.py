@@ -207,20 +207,16 @@ def _cases(options: Options, soft: Mapping[str, Task]) -> Iterator[Case]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        frame.query("measure == 'rows'"),
-        "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
-        "fit (test accuracy)",
-        "n_train",
-        "method",
-        "{cpu_seconds:.2f} ({accuracy:.4f})",
-        per="dataset",
+    rows, soft, by = frame.query("measure == 'rows'"), by_map(frame), "dataset"
+    title = (
+        "{dataset}, soft margins, D = {n_components:count}: processor seconds of fit "
+        "(test accuracy)"
     )
-    own = by_map(frame)
+    cell = "{cpu_seconds:.2f} ({accuracy:.4f})"
+    yield from pivot(rows, title, "n_train", "method", cell, per=by)
     title = "{dataset}, soft margins, {n_train:,} rows: test accuracy"
-    yield from pivot(
-        own, title, "n_components", "{kernel}, {map}", "{accuracy:.4f}", per="dataset"
-    )
+    maps, cell = "{kernel}, {map}", "{accuracy:.4f}"
+    yield from pivot(soft, title, "n_components", maps, cell, per=by)
     yield from listing(
         frame.query("measure == 'hard'"),
         "hard margins, {n_train:,} separable rows",

@@ -60,8 +60,7 @@ _STYLES = {
 }
 # In units of the formula's standard deviation.
 _DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
-# Those in the table.
-_LISTED, _HEADINGS = (1.0, 2.0, 3.0, 4.0, 6.0), {m: f"m = {m}" for m in DEGREES}
+_LISTED = (1.0, 2.0, 3.0, 4.0, 6.0)  # in the table
 # Columns drawn at a time; every D of them are one estimate.
 _COLUMNS = 2**20
 
@@ -109,23 +108,22 @@ def run(options: Options) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        frame.query("measure == 'error'"),
+    look: Mapping[str, Any] = {"headings": {m: f"m = {m}" for m in DEGREES}}
+    errors = frame.query("measure == 'error'")
+    title = (
         "relative error of the Gram matrix of {dataset[n_rows]} rows of "
-        "{dataset[name]} (formula)",
-        "n_components",
-        "degree",
-        "{error:.4f} ({predicted:.4f})",
-        headings=_HEADINGS,
+        "{dataset[name]} (formula)"
     )
+    cell = "{error:.4f} ({predicted:.4f})"
+    yield from pivot(errors, title, "n_components", "degree", cell, **look)
     yield from pivot(
         frame.query(f"measure == 'tail' and deviation in {_LISTED}"),
         "share of {draws:,} draws above / below the kernel by more standard deviations",
         ("pair", "n_components", "deviation"),
         "degree",
         "{share:.2e} / {share_below:.1e}",
-        headings=_HEADINGS,
         label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
+        **look,
     )
     yield from listing(
         bernstein(frame),
@@ -133,15 +131,9 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "pair | D | K | c",
         "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
     )
-    yield from pivot(
-        constants(frame),
-        "equation 31: the largest C with which its bound holds",
-        ("pair", "n_components"),
-        "degree",
-        "{C:.3f}",
-        headings=_HEADINGS,
-        label=lambda pair, size: f"{pair}, {size:,}",
-    )
+    title = "equation 31: the largest C with which its bound holds"
+    by = ("pair", "n_components")
+    yield from pivot(constants(frame), title, by, "degree", "{C:.3f}", **look)
 
 
 def figure(frame: pd.DataFrame) -> Any:
