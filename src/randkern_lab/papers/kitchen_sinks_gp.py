@@ -249,11 +249,16 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         "the same frequencies in both conventions: features differ by "
         f"{own.features:.1e}, posteriors by {own.posterior:.1e}"
     )
-    for convention, powers in exponents(frame).items():
-        if powers["mean"] is not None:
+    for convention, errors in roots(frame).groupby("convention", sort=False):
+        last = errors[errors.n_components >= _ASYMPTOTIC]
+        errors = errors if last.empty else last
+        mean, sd = (
+            fitted_power(errors.n_components, errors[k]) for k in ("mean", "sd")
+        )
+        if mean is not None:
             yield (
-                f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
-                f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
+                f"factor {convention}: errors fall as D^{mean:.3f} (mean) and "
+                f"D^{sd:.3f} (sd), from D = {_ASYMPTOTIC} on"
             )
 
 
@@ -293,14 +298,3 @@ def _posterior(axes: Any, frame: pd.DataFrame, convention: str) -> None:
     axes.plot(rows.x, rows.y, ".", color="black", ms=4, label="rows")
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
-
-
-def exponents(frame: pd.DataFrame) -> dict[str, dict[str, float | None]]:
-    """Return the powers of D that best fit the errors; None for a single D."""
-    powers: dict[str, dict[str, float | None]] = {}
-    for convention, own in roots(frame).groupby("convention", sort=False):
-        last = own[own.n_components >= _ASYMPTOTIC]
-        own = own if last.empty else last
-        fits = {key: fitted_power(own.n_components, own[key]) for key in ("mean", "sd")}
-        powers[str(convention)] = fits
-    return powers

@@ -139,7 +139,9 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 def figure(frame: pd.DataFrame) -> Any:
     """Return errors beside the formula, and the tails on both sides."""
     figure, (left, right) = panels(2)
-    errors, shown = frame.query("measure == 'error'"), tail(frame)
+    errors = frame.query("measure == 'error'")
+    shown = frame.query("measure == 'tail' and pair == 'equal'")
+    shown = shown[shown.n_components == shown.n_components.max()]
     markers = {m: replace(style, dashes="") for m, style in _STYLES.items()}
     curves(left, errors, "n_components", "error", markers, "degree")
     title = "error: markers measured, lines the formula"
@@ -164,19 +166,15 @@ def figure(frame: pd.DataFrame) -> Any:
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
+    X = np.ones((1, 1))
     for degree, own in frame.query("measure == 'error'").groupby("degree"):
         exponent = fitted_power(own.n_components, own.error)
+        exact, square = (randkern.Optical(m)(X)[0, 0] for m in (degree, 2 * degree))
         if exponent is not None:
             yield (
                 f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
-                f"variance at x = y is {_relative_variance(degree):.0f} K²"
+                f"variance at x = y is {square / exact**2 - 1:.0f} K²"
             )
-
-
-def tail(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the tails of the figure: those of x = y at the largest D."""
-    own = frame.query("measure == 'tail' and pair == 'equal'")
-    return own[own.n_components == own.n_components.max()]
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
@@ -273,9 +271,3 @@ def sub_exponential_norm(angle: float) -> float:
     product = np.abs(along) * np.abs(np.cos(angle) * along + np.sin(angle) * across)
     X = np.abs(product - product.mean())
     return float(max(np.mean(X**p) ** (1 / p) / p for p in range(1, 9)))
-
-
-def _relative_variance(degree: int) -> float:
-    X = np.ones((1, 1))
-    exact = randkern.Optical(degree)(X)[0, 0]
-    return float(randkern.Optical(2 * degree)(X)[0, 0] / exact**2 - 1)

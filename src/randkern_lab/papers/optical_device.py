@@ -241,11 +241,22 @@ def figure(frame: pd.DataFrame) -> Any:
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
-    for loss in losses(frame):
-        yield (
-            f"{loss['cause']}: {100 * loss['loss']:+.2f} points at "
-            f"D = {loss['n_components']:,}"
-        )
+    """Yield what each change alone adds to the error, at the largest D.
+
+    The bias and the penalty are those of computed features, the others are compared
+    with the device at the simulation's penalty.
+    """
+    size, plain = int(frame.n_components.max()), "computed-no-bias"
+    changes = [
+        ("no bias", plain, "computed", 1.0),
+        ("the device", "device", plain, 1.0),
+        *((name, name, "device", 1.0) for name in list(VARIANTS)[3:]),
+        *((f"{p:g} times the penalty", plain, plain, p) for p in _RUNS),
+    ]
+    for cause, changed, base, penalty in changes:
+        added = _added(frame[frame.n_components == size], changed, base, penalty)
+        if len(added):
+            yield f"{cause}: {added.mean():+.2f} points at D = {size:,}"
 
 
 def published(frame: pd.DataFrame) -> pd.DataFrame:
@@ -318,12 +329,13 @@ def exposures(frame: pd.DataFrame) -> Iterator[Case]:
             if len(theirs) and all(map(len, added)):
                 losses = [points.mean() for points in added]
                 curve = np.interp(np.log(tried), np.log(counts), losses)
-                spread = None
-                if min(map(len, added)) > 1:
-                    spread = float(np.sqrt(np.mean([p.var() for p in added])))
-                loss = float(theirs.iloc[0])
-                misfit = ((curve - loss) / (spread or 1.0)) ** 2
-                fitted.append((penalty, loss, curve, spread, misfit))
+                # Missing for single draws.
+                variance, loss = (
+                    np.mean([p.var() for p in added]),
+                    float(theirs.iloc[0]),
+                )
+                misfit = (curve - loss) ** 2 / np.nan_to_num(variance, nan=1.0)
+                fitted.append((penalty, loss, curve, variance**0.5, misfit))
         for penalty, loss, curve, spread, misfit in fitted:
             best = int(np.argmin(sum(other[-1] for other in fitted)))
             yield {
@@ -336,24 +348,3 @@ def exposures(frame: pd.DataFrame) -> Iterator[Case]:
                 "deviation": spread,
                 "unexplained": loss - float(curve[best]),
             }
-
-
-def losses(records: pd.DataFrame) -> Iterator[Case]:
-    """Yield what each change alone adds to the error, at the largest D.
-
-    The bias and the penalty are those of computed features, the others are compared
-    with the device at the simulation's penalty.
-    """
-    size = int(records.n_components.max())
-    records = records[records.n_components == size]
-    plain = "computed-no-bias"
-    changes = [
-        ("no bias", plain, "computed", 1.0),
-        ("the device", "device", plain, 1.0),
-        *((name, name, "device", 1.0) for name in list(VARIANTS)[3:]),
-        *((f"{p:g} times the penalty", plain, plain, p) for p in _RUNS),
-    ]
-    for cause, changed, base, penalty in changes:
-        added = _added(records, changed, base, penalty)
-        if len(added):
-            yield {"cause": cause, "n_components": size, "loss": added.mean() / 100}

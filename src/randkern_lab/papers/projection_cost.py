@@ -150,14 +150,12 @@ def run(options: Options) -> pd.DataFrame:
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
     for quantity in _QUANTITIES:
-        own = counted(frame, quantity)
-        title = (
-            f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
-            "published)"
-        )
-        yield from pivot(
-            own, title, "n_components", "method", f"{{{quantity}:number}}", per="batch"
-        )
+        own = costs(frame, quantity)
+        own = own[own.n_components.isin(frame[~frame.growth].n_components)]
+        title = f"{quantity} of optical features of {{batch:,}} rows "
+        title += "(P100: a product, published)"
+        cell = f"{{{quantity}:number}}"
+        yield from pivot(own, title, "n_components", "method", cell, per="batch")
 
 
 def figure(frame: pd.DataFrame) -> Any:
@@ -209,12 +207,6 @@ def costs(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
         published = _published(batch).query("method == 'P100'")
         parts += [own, published.assign(batch=batch)]
     return pd.concat(parts)
-
-
-def counted(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """Return the costs at our D."""
-    shown = costs(frame, quantity)
-    return shown[shown.n_components.isin(frame[~frame.growth].n_components)]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
