@@ -136,8 +136,14 @@ def _values(options: Options, published: pd.DataFrame) -> list[float]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    ours, theirs = optima(frame), optima(published(frame))
+    best = pd.DataFrame(
+        {**cell[kernel], "dataset": frame.attrs["dataset"], "source": source}
+        for kernel in ours
+        for source, cell in (("here", ours), ("published", theirs))
+    )
     yield from listing(
-        _best(frame),
+        best,
         "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
         "{dataset[n_components]:,}: the best of each grid, errors in %",
         "kernel |  | ℓ or ν | scale | alpha | validation | test",
@@ -214,18 +220,6 @@ def optima(cells: pd.DataFrame) -> dict[str, Case]:
     best = _cells(cells).groupby("kernel", sort=False).head(1)
     found = {cell["kernel"]: cell for cell in best.to_dict("records")}
     return {kernel: found[kernel] for kernel in KERNELS if kernel in found}
-
-
-def _best(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the best cells of each kernel, here and published."""
-    ours, theirs = optima(frame), optima(published(frame))
-    best = pd.DataFrame(
-        cell[kernel] | {"source": source}
-        for kernel in ours
-        for source, cell in (("here", ours), ("published", theirs))
-    )
-    best.attrs = frame.attrs
-    return best
 
 
 def _at_published_best(frame: pd.DataFrame) -> Iterator[Case]:
