@@ -198,6 +198,27 @@ def test_a_model_sees_hours_and_weekdays(rng):
     assert model.score(table[600:], y[600:]) > 0.85
 
 
+@pytest.mark.nightly
+def test_seasons_that_targets_do_not_have_cost_nothing():
+    """Dates predict as well as the same days as numbers, which have no seasons."""
+    ratios = []
+    for seed in range(3):
+        rng = np.random.default_rng(500 + seed)
+        days, x = rng.integers(0, 1500, 800), rng.normal(size=(800, 3))
+        y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] / 2 + 0.3 * rng.normal(size=800)
+        numbers = pd.DataFrame(x, columns=list("abc")).assign(when=days)
+        dates = numbers.assign(
+            when=pd.Timestamp("2021-03-01") + pd.to_timedelta(days, "D")
+        )
+        errors = []
+        for table in (dates, numbers):
+            model = rk.TabularRegressor(time_limit=3, random_state=0)
+            model.fit(table[:200], y[:200])
+            errors.append(np.mean((model.predict(table[200:]) - y[200:]) ** 2))
+        ratios.append(errors[0] / errors[1])
+    assert np.exp(np.mean(np.log(ratios))) < 1.02
+
+
 def test_columns_of_every_kind():
     encoder = rk.TabularEncoder().fit(TABLE)
     names = list(encoder.get_feature_names_out())

@@ -45,9 +45,11 @@ from randkern.tabular.presets import largest
 _MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
 _MIN_ROWS = 2
 _QUANTILES = 1000
-# Periods of dates, in days, and the least standard deviation of a sine or cosine.
+# Periods of dates, in days; the least standard deviation of a sine or cosine, and what
+# both are multiplied by. The search starts from one lengthscale for all columns, which
+# is long for such small numbers: a season has to show in the targets to matter.
 _PERIODS = {1.0: "day", 7.0: "week", 365.2425: "year"}
-_LEAST_SPREAD = 0.1
+_LEAST_SPREAD, _RADIUS = 0.2, 0.05
 # Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
 # Largest number of rows from which medians, scales and categories are learned.
@@ -63,7 +65,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     Numeric and boolean columns are scaled; dates and durations are first converted to
     days. Dates also have sines and cosines of the time of day, the day of the week and
-    the season, if the rows span two of these periods and differ in the phase. Missing
+    the season, if the rows span two of these periods and differ in the phase. These are
+    at most 0.05, so that a season matters to a kernel where it learns to. Missing
     numbers are replaced by the median and marked by an indicator column. Categories,
     and strings with few distinct values, become one column per value, so that rows that
     differ in a category are at distance 1 along it. Beyond 200 values (or fewer, if
@@ -156,8 +159,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             days = numbers[~np.isnan(numbers[:, at]), at]
             for period in _PERIODS:
                 if len(days) and np.ptp(days) >= 2 * period:
-                    parts = phases(days, period)
-                    if max(part.std() for part in parts) > _LEAST_SPREAD:
+                    spread = np.std(phases(days, period), axis=1).max()
+                    if spread > _LEAST_SPREAD * _RADIUS:
                         self._phases.append((at, period))
 
     def _fit_numbers(self, numbers: np.ndarray) -> None:
@@ -444,9 +447,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
 
 def phases(days: Any, period: float, xp: Any = np) -> tuple[Any, Any]:
-    """Return points on a circle: opposite phases, like two categories, are 1 apart."""
+    """Return the phases of a period as points on a small circle."""
     angle = (days / period - xp.floor(days / period)) * (2 * math.pi)
-    return xp.sin(angle) / 2, xp.cos(angle) / 2
+    return _RADIUS * xp.sin(angle), _RADIUS * xp.cos(angle)
 
 
 def _is_plain(X: Any) -> bool:
