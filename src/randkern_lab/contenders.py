@@ -1,6 +1,6 @@
 """What an experiment or benchmark compares, described once, and why it is skipped."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -73,19 +73,6 @@ def check_landmarks(n: int, n_components: int) -> None:
     """Raise SkippedCase if there are fewer rows than landmarks."""
     if n_components > n:
         raise SkippedCase(f"it has at most one component per training row: {n:,}")
-
-
-def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Return distinct names, or raise for unknown ones."""
-    listed = ", ".join(known)
-    for name in names:
-        if name not in known:
-            raise ValueError(
-                f"unknown {kind} {name!r}; expected one or more of {listed}"
-            )
-    if not names:
-        raise ValueError(f"nothing to run: name some of {listed}")
-    return list(dict.fromkeys(names))
 
 
 def check_any(frame: pd.DataFrame) -> None:

@@ -84,13 +84,12 @@ def panels(
 
 
 def name_axes(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> None:
-    """Set the title of a panel, in lines that fit, and the labels of its axes."""
+    """Set the title of a panel, in lines that fit, and labels of its axes, if given."""
     columns = axes.get_subplotspec().get_gridspec().ncols
     width = int(10 * axes.figure.get_figwidth() / columns)
-    lines = [textwrap.fill(line, width) for line in title.split("\n")]
-    axes.set_title("\n".join(lines), fontsize=10)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    axes.set_title(textwrap.fill(title, width), fontsize=10)
+    axes.set_xlabel(xlabel or axes.get_xlabel())
+    axes.set_ylabel(ylabel or axes.get_ylabel())
 
 
 def curves(
@@ -101,9 +100,6 @@ def curves(
     styles: Mapping[Any, Style],
     by: str | Sequence[str] = "method",
     *,
-    title: str = "",
-    xlabel: str | None = None,
-    ylabel: str | None = None,
     log: str = "xy",
     bars: str = "",
     scale: float | None = None,
@@ -113,14 +109,10 @@ def curves(
     `by` are the columns whose values define the curves. Rows without `x` are horizontal
     lines. `bars` is a column of half-lengths of error bars, or ``"spread"``: from the
     least to the greatest value. Values of zero have no logarithm, and are not drawn on
-    a logarithmic axis. `log` names the logarithmic axes.
+    a logarithmic axis. `log` names the logarithmic axes. Labels are those of
+    :data:`LABELS`; :func:`name_axes` sets others.
     """
-    name_axes(
-        axes,
-        title,
-        LABELS.get(x, x) if xlabel is None else xlabel,
-        LABELS.get(y, y) if ylabel is None else ylabel,
-    )
+    axes.set(xlabel=LABELS.get(x, x), ylabel=LABELS.get(y, y))
     scale = scale or (100.0 if y in PERCENT else 1.0)
     keys = [by] if isinstance(by, str) else list(by)
     if frame.empty or y not in frame:
@@ -129,17 +121,15 @@ def curves(
     for value, style in styles.items():
         curve = [value] if isinstance(by, str) else list(value)
         own = shown[(shown[keys] == curve).all(axis=1)]
-        levels = own[own[x].isna()]
-        at = own[own[x].notna()].groupby(x)
+        levels, at = own[own[x].isna()], own[own[x].notna()].groupby(x)
         means = scale * at[y].mean()
         if len(means):
-            lengths = None
+            lengths: Any = None
             if bars == "spread" and at.size().max() > 1:
-                low, high = scale * at[y].min(), scale * at[y].max()
-                ends = means - low, high - means
-                lengths = [end.clip(lower=0).to_numpy() for end in ends]  # rounding
+                ends = means - scale * at[y].min(), scale * at[y].max() - means
+                lengths = [end.clip(lower=0) for end in ends]  # rounding
             elif bars and bars != "spread":
-                lengths = (scale * at[bars].mean()).to_numpy(float)
+                lengths = scale * at[bars].mean()
             axes.errorbar(
                 means.index.to_numpy(float),
                 means.to_numpy(float),
@@ -154,8 +144,8 @@ def curves(
                 capsize=2.0,
             )
         if len(levels):
-            level, look = scale * levels[y].mean(), {"lw": 1.0, "zorder": 1}
-            axes.axhline(level, color=style.colour, linestyle=":", **look)
+            level = scale * levels[y].mean()
+            axes.axhline(level, color=style.colour, linestyle=":", lw=1.0, zorder=1)
     if shown[x].isna().any() and axes.get_legend_handles_labels()[1]:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     for which in log:
@@ -183,11 +173,6 @@ def add_legend(figure: Figure, where: str = "below") -> None:
     )
 
 
-def plain_number(value: float) -> str:
-    """Return a number of an axis, without an exponent."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at ticks.
 
@@ -208,4 +193,6 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
         locator = MaxNLocator(most // 2, steps=[1, 2, 5, 10])
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda value, _: plain_number(value))
+    axis.set_major_formatter(
+        lambda v, _: f"{v:,.0f}" if v >= 1000 else f"{v:.4g}"  # without exponents
+    )

@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from randkern.cli.options import parse_sizes
+
+Sizes: TypeAlias = tuple[int, ...]
+Names: TypeAlias = tuple[str, ...]
 
 
 def option(
@@ -19,8 +24,9 @@ def option(
     `text` is the help text of the command, and `quick` the value in a quick run if the
     option is left at its default. `least` is the smallest number allowed, also for
     every member of a tuple; by default integers are at least 1, other numbers positive.
-    `among` are the names allowed, which are added to the help text; members of a tuple
-    are put in their order, and numbers are sorted.
+    `among` are the names allowed, which are added to the help text. Members of a tuple
+    may be given as a text, separated by commas; names are put in the order of `among`,
+    and numbers are sorted.
     """
     names = tuple(among)
     if names:
@@ -45,17 +51,13 @@ class CommonOptions:
     def __post_init__(self) -> None:
         """Substitute small sizes in a quick run; sort and check all values."""
         for item in fields(self):
-            value, quick = getattr(self, item.name), item.metadata["quick"]
-            if self.quick and quick is not MISSING and value == item.default:
+            value, default = getattr(self, item.name), item.default
+            if isinstance(default, tuple):
+                value, default = _members(item, value), _members(item, default)
+            quick = item.metadata["quick"]
+            if self.quick and quick is not MISSING and value == default:
                 value = quick
             _check(item, value)
-            names = item.metadata["among"]
-            if isinstance(value, tuple) and names:
-                value = tuple(name for name in names if name in value)
-            elif isinstance(value, tuple) and not any(
-                isinstance(m, str) for m in value
-            ):
-                value = tuple(sorted(set(value)))
             object.__setattr__(self, item.name, value)
 
     def arguments(self) -> dict[str, Any]:
@@ -82,25 +84,41 @@ class DataOptions(CommonOptions):
     )
 
 
+def _members(option: Field[Any], value: Any) -> tuple[Any, ...]:
+    """Return the distinct members of a tuple, or of a text, in order."""
+    flag, names = "--" + option.name.replace("_", "-"), option.metadata["among"]
+    default: Any = option.default
+    kind = type(default[0]) if default else str
+    if isinstance(value, str) and kind is int:
+        value = parse_sizes(value, flag)
+    elif isinstance(value, str):
+        texts = [text.strip() for text in value.split(",") if text.strip()]
+        try:
+            value = [kind(text) for text in texts]
+        except ValueError as error:
+            raise ValueError(
+                f"{flag} takes numbers separated by commas, got {value!r}; for "
+                "instance 0.1,1,10"
+            ) from error
+    if kind is not str:
+        return tuple(sorted(set(value)))
+    known = {name: place for place, name in enumerate(names)}
+    return tuple(sorted(dict.fromkeys(value), key=lambda name: known.get(name, 0)))
+
+
 def _check(option: Field[Any], value: Any) -> None:
     """Raise if a name is unknown, or a number is too small or not finite."""
     least, names = option.metadata["least"], option.metadata["among"]
-    members = value if isinstance(value, tuple) else (value,)
-    if names and not members:
-        raise ValueError(f"{option.name} must be some of {', '.join(names)}, got none")
-    for member in members:
+    listed = ", ".join(names)
+    if names and value == ():
+        raise ValueError(f"{option.name} must be some of {listed}, got none")
+    for member in value if isinstance(value, tuple) else (value,):
         if names and member not in names:
-            listed = ", ".join(names)
             raise ValueError(f"{option.name} must be of {listed}, got {member!r}")
         if isinstance(member, bool) or not isinstance(member, int | float):
             continue
-        if isinstance(member, int):
-            bound = 1 if least is None else least
-            allowed, expected = member >= bound, f"{bound:g} or more"
-        elif least is None:
-            allowed, expected = 0 < member < float("inf"), "a positive number"
-        else:
-            allowed = least <= member < float("inf")
-            expected = f"finite and {least:g} or more"
-        if not allowed:
+        positive = least is None and isinstance(member, float)
+        bound = 1 - positive if least is None else least
+        if not bound <= member < float("inf") or (positive and member == 0):
+            expected = "a positive number" if positive else f"{bound:g} or more"
             raise ValueError(f"{option.name} must be {expected}, got {member}")

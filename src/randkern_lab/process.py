@@ -45,32 +45,42 @@ class Stopwatch:
 def in_fresh_process(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     request: Mapping[str, Any],
+    few: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Call a module's function in a new process, and measure its memory.
 
-    The function must be at the top level of its module. The answer also gets
+    The function must be at the top level of its module. If there are changes `few` of
+    the request, such as a small number of rows, it is called with these first, which
+    loads compiled code and takes ``warm_up_seconds``. The answer also gets
     ``peak_memory_bytes``, resident, including imports and data, and
     ``process_seconds``, including imports. Raises SkippedCase if the function raised
     ValueError, MemoryError or RuntimeError, or if the system ended the process, for
     instance for lack of memory.
     """
-    start = time.perf_counter()
+    watch = Stopwatch()
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            answer = pool.submit(_measured, function, dict(request)).result()
+            answer = pool.submit(_measured, function, dict(request), few).result()
     except BrokenProcessPool as error:
         raise SkippedCase(
             "its own process was ended; there may have been too little memory"
         ) from error
     except (ValueError, MemoryError, RuntimeError) as error:
         raise SkippedCase(str(error) or type(error).__name__) from error
-    return answer | {"process_seconds": time.perf_counter() - start}
+    return answer | {"process_seconds": watch.lap().seconds}
 
 
 def _measured(
-    function: Callable[[dict[str, Any]], Mapping[str, Any]], request: dict[str, Any]
+    function: Callable[[dict[str, Any]], Mapping[str, Any]],
+    request: dict[str, Any],
+    few: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    warnings.simplefilter("ignore")  # mostly of fits to a few rows, which compile
+    warnings.simplefilter("ignore")  # mostly of fits to a few rows
     with Measurement() as measured, redirect_stdout(sys.stderr):
-        answer = dict(function(request))
+        warm = {}
+        if few is not None:
+            watch = Stopwatch()
+            function({**request, **few})
+            warm["warm_up_seconds"] = watch.lap().seconds
+        answer = {**warm, **function(request)}
     return {"peak_memory_bytes": measured.peak_bytes, **answer}

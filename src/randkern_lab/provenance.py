@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,11 @@ def machine() -> dict[str, Any]:
 
 def processor_name() -> str | None:
     """Return the name of the processor's model, None if the system does not tell it."""
-    try:
+    told = ""
+    with suppress(OSError):  # of Linux
         told = Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError:
-        return platform.processor() or None
-    names = re.findall(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    return names[0] if names else platform.processor() or None
+    named = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    return named[1] if named else platform.processor() or None
 
 
 def _git(*arguments: str) -> str | None:

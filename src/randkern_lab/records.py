@@ -39,10 +39,6 @@ from .runner import frame_of
 from .tables import written
 
 
-class NeverMadeError(ValueError):
-    """Raised if a record that is listed has no results yet."""
-
-
 @dataclass(frozen=True)
 class Record:
     """A record of the repository."""
@@ -69,7 +65,7 @@ class Record:
     def frame(self) -> pd.DataFrame:
         """The results as a dataframe, which the script shows."""
         if self.results is None:
-            raise NeverMadeError(f"{self.name} was never made")
+            raise ValueError(f"{self.name} was never made")
         return frame_of(self.results)
 
     @property
@@ -78,9 +74,9 @@ class Record:
         return str(self.results["provenance"]["date"]) if self.results else ""
 
     @property
-    def seconds(self) -> float | None:
-        """The recorded time that it took."""
-        return None if self.results is None else float(self.results["seconds"])
+    def seconds(self) -> float:
+        """The recorded time that it took, infinite if there is none."""
+        return float(self.results["seconds"]) if self.results else math.inf
 
     def __str__(self) -> str:
         """Return its name, its age and its cost in a line."""
@@ -117,7 +113,7 @@ def remake(records: Sequence[Record], data_dir: Path | None, hours: float) -> li
     """Make records again, those that fit into some hours; return which failed."""
     end, failed = time.monotonic() + 3600 * hours, []
     for place, record in enumerate(records):
-        if (record.seconds or math.inf) > end - time.monotonic():
+        if record.seconds > end - time.monotonic():
             typer.echo(f"{record.name} does not fit into the hours that are left")
             continue
         typer.echo(f"== {record.name} ({place + 1} of {len(records)})")
@@ -148,14 +144,13 @@ def main(
                 f"{', '.join(sorted(known))}"
             )
         chosen = [record for record in records if not names or record.name in names]
-        if not rerun:
-            for record in chosen:
-                typer.echo(str(record))
-            return
-        named = data_dir or os.environ.get("RANDKERN_DATA")
-        failed = remake(chosen, None if named is None else Path(named), hours)
-        if failed:
-            raise error_exit(f"{', '.join(failed)} failed; the others were made")
+        if rerun:
+            named = data_dir or os.environ.get("RANDKERN_DATA")
+            failed = remake(chosen, None if named is None else Path(named), hours)
+            if failed:
+                raise error_exit(f"{', '.join(failed)} failed; the others were made")
+        else:
+            typer.echo("\n".join(map(str, chosen)))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ the beginning of a line there are::
 
 A table is one that the experiment prints, and names commit, date and machine; ``best``
 sets the least (or ``greatest``) number of each row in bold. Notes are the sentences
-below it. The index lists all records, with commands and costs. In place of what a
-record would show that is listed, but was never made, pages say so.
+below it. The index lists all records, with commands and costs.
 """
 
 import re
@@ -41,7 +40,7 @@ from jinja2 import Environment, StrictUndefined
 
 from randkern.cli.console import user_messages
 
-from .records import NeverMadeError, Record, read_records
+from .records import Record, read_records
 from .runner import notes_of
 from .tables import FORMS, written
 
@@ -65,7 +64,7 @@ class Quoted:
 
     @cached_property
     def results(self) -> Mapping[str, Any]:
-        """The results; raises NeverMadeError if there are none."""
+        """The results, with the frame of their rows."""
         return {"records": self.record.frame, **self.record.frame.attrs}
 
     def __getattr__(self, key: str) -> Any:
@@ -94,12 +93,17 @@ class Quoted:
             raise ValueError("no rows are left")
         origin, machine = self.results["provenance"], self.results["machine"]
         processor = machine.get("processor_name") or machine["processor"]
-        link = f"[{self.record.name}]({REPOSITORY}/tree/main/benchmarks/"
         return (
-            f"{_markdown(shown, best)}\n\n*Record {link}{self.record.name}), "
-            f"{origin['date']}, commit {origin['commit'][:9]}, "
-            f"{machine['cpu_count']} cores ({processor}).*"
+            f"{_markdown(shown, best)}\n\n*Record {self.link}, {origin['date']}, "
+            f"commit {origin['commit'][:9]}, {machine['cpu_count']} cores "
+            f"({processor}).*"
         )
+
+    @property
+    def link(self) -> str:
+        """A link to its folder."""
+        name = self.record.name
+        return f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
 
     def notes(self, pattern: str) -> str:
         """Return the notes that match, in the experiment's present words."""
@@ -165,10 +169,6 @@ def rendered(text: str, records: Mapping[str, Quoted]) -> str:
         try:
             expression = language.compile_expression(asked, undefined_to_none=False)
             value = str(expression(**known))
-        except NeverMadeError as reason:
-            value = "not recorded"
-            if starts_line:
-                value = f"*There is nothing to show yet: the record {reason}.*"
         except Exception as error:
             raise ValueError(f"<!-- {asked} -->: {error}") from error
         gap = "\n\n" if starts_line else ""
@@ -188,12 +188,12 @@ def _index(records: list[Quoted]) -> str:
     for source in records:
         if source.record.results is None:
             continue
-        name, origin = source.record.name, source.results["provenance"]
-        link = f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
+        origin = source.results["provenance"]
         words = [*shlex.split(source.record.command), *source.record.data_words("DIR")]
+        command = f"`randkern {shlex.join(words)}`"
         rows.append(
             {
-                "record and command": f"{link}<br>`randkern {shlex.join(words)}`",
+                "record and command": f"{source.link}<br>{command}",
                 "made": f"{origin['date']}, {origin['commit'][:9]}",
                 "time": written(source.results["seconds"], "duration"),
                 "memory": written(source.results["peak_memory_bytes"], "gigabytes"),

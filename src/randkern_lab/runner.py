@@ -19,7 +19,8 @@ A script is a module of :mod:`.papers` or :mod:`.benchmarks`:
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -67,31 +68,26 @@ def measure_all(
     ``options.out`` rows are kept in a file there until the run has ended, so that an
     interrupted one continues; no two cases of a run are the same.
     """
-    cases, rows = list(cases), list[Case]()
-    measured = _measured(options)
+    cases, rows, measured = list(cases), list[Case](), _measured(options)
     with progress_bar() as progress:
         for done, case in enumerate(cases):
             progress(done, len(cases), _described(case))
             key = json.dumps(case)
             if key not in measured:
                 start = time.perf_counter()
-                own = _rows(case, measure)
-                seconds = time.perf_counter() - start
-                measured[key] = {"case": key, "rows": own, "seconds": seconds}
+                own: Sequence[Mapping[str, Any]]
+                try:
+                    result = measure(case)
+                    own = [result] if isinstance(result, Mapping) else list(result)
+                except (SkippedCase, MemoryLimitError) as error:
+                    own = [{"reason": str(error)}]
+                entry = {"case": key, "rows": [case | dict(row) for row in own]}
+                measured[key] = entry | {"seconds": time.perf_counter() - start}
                 if options.out is not None:
                     with (options.out / _JOURNAL).open("a") as journal:
                         journal.write(json.dumps(measured[key]) + "\n")
             rows += measured[key]["rows"]
     return pd.DataFrame(rows)
-
-
-def _rows(case: Case, measure: Callable[[Case], Any]) -> list[Case]:
-    try:
-        result = measure(case)
-        several = [result] if isinstance(result, Mapping) else list(result)
-    except (SkippedCase, MemoryLimitError) as error:
-        several = [{"reason": str(error)}]
-    return [case | dict(row) for row in several]
 
 
 def _described(case: Case) -> str:
@@ -111,16 +107,13 @@ def _measured(options: CommonOptions) -> dict[str, Any]:
     path = options.out / _JOURNAL
     first = json.dumps([command_line(options), code_version()])
     lines = path.read_text().splitlines() if path.is_file() else []
-    complete, measured = [first], {}
-    for line in lines[1:] if lines[:1] == [first] else []:
-        try:
-            entry = json.loads(line)
-        except ValueError:  # the run was interrupted while writing
-            break
-        measured[entry["case"]] = entry
-        complete.append(line)
+    entries = []
+    for line in lines[1:] if lines[:1] == [first] else ():
+        with suppress(ValueError):  # the run was interrupted while writing
+            entries.append(json.loads(line))
+    complete = [first, *map(json.dumps, entries)]
     path.write_text("".join(f"{line}\n" for line in complete))
-    return measured
+    return {entry["case"]: entry for entry in entries}
 
 
 # -- runs ----------------------------------------------------------------------------
@@ -227,14 +220,13 @@ def names_of(options: type) -> tuple[str, str]:
 def command_line(options: CommonOptions) -> str:
     """Return the command that runs a script, with directories replaced by DIR."""
     words = ["randkern", *names_of(type(options))]
+    words += ["--quick"] if options.quick else []
     defaults = type(options)(quick=options.quick).arguments()
     for key, value in options.arguments().items():
-        flag = "--" + key.replace("_", "-")
-        if key == "quick":
-            words += [flag] if value else []
-        elif value != defaults[key] and isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
+        flag = key.replace("_", "-")
+        if value != defaults[key] and isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
         elif value != defaults[key]:
-            listed = isinstance(value, list)
-            words += [flag, ",".join(map(str, value)) if listed else str(value)]
+            listed = ",".join(map(str, value)) if isinstance(value, list) else value
+            words += [f"--{flag}", str(listed)]
     return " ".join(words)

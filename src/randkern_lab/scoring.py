@@ -7,13 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
+from randkern.solvers import PCG
 
 from .process import Lap, Stopwatch
+
+TOL = 1e-4  # of conjugate gradients
 
 
 def misclassified(y: NDArray[Any], predicted: NDArray[Any]) -> float:
     """Return the share of wrong labels."""
     return float(np.mean(predicted != y))
+
+
+def class_targets(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """Return a column per class: 1 for its rows, −1 for the others."""
+    return np.where(y[:, None] == classes, 1.0, -1.0)
 
 
 class Trial(NamedTuple):
@@ -53,6 +61,27 @@ def fit_and_score(
     return Trial(score(y_test, predicted), fit, predict)
 
 
+def iterated_ridge(
+    kernel: Any, alpha: float, size: int | None, *rows: Any, limit: Any, seed: int
+) -> dict[str, Any]:
+    """Fit and score a ridge classifier that is solved by conjugate gradients.
+
+    `rows` are those of :func:`fit_and_score`; `limit` is its memory's.
+    """
+    model = randkern.KernelRidgeClassifier(
+        kernel,
+        alpha,
+        size,
+        solver=PCG(tol=TOL, max_iter=2000),
+        memory_limit=limit,
+        random_state=seed,
+    )
+    trial = fit_and_score(model, *rows)
+    X, y, *_ = rows
+    n = X.n_rows if y is None else len(y)
+    return {"n_train": n, **trial.record(), **ended(model.solution_)}
+
+
 def ended(solution: Any) -> dict[str, Any]:
     """Return how the solve of a linear system ended."""
     return {
@@ -68,14 +97,13 @@ def held_out_error(
     n_components: int | None,
     X: Any,
     y: Any,
-    held_out: NDArray[np.intp],
-    seed: int = 0,
+    n_held_out: int,
 ) -> tuple[float, float]:
-    """Return the least error of ridge on held-out rows, and its penalty.
+    """Return the least error of ridge on the first rows, and its penalty.
 
-    `held_out` are positions of rows; the other rows are fitted.
+    The other rows are fitted.
     """
-    fitted = np.setdiff1d(np.arange(len(y)), held_out)
+    held_out, fitted = np.split(np.arange(len(y)), [n_held_out])
     model = randkern.KernelRidgeClassifierCV(
         kernel,
         alphas,
@@ -83,7 +111,7 @@ def held_out_error(
         scoring="accuracy",
         cv=[(fitted, held_out)],
         fit_intercept=True,
-        random_state=seed,
+        random_state=0,
     ).fit(X, y)
     return float(1 - model.best_score_), float(model.alpha_)
 

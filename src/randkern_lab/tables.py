@@ -53,12 +53,12 @@ def pivot(
         if not isinstance(names, Mapping):
             names = {value: str(value) for value in names}
         shown = {v: name for v, name in names.items() if v in set(own[column])}
-        places = own[keys].astype(object).where(own[keys].notna(), None)
         cells: dict[Any, dict[Any, str]] = {}
-        by = [*(places[key] for key in keys), own[column]]
-        for (*place, value), group in own.groupby(by, sort=False, dropna=False):
-            place = tuple(None if part != part else part for part in place)
-            cells.setdefault(place, {})[value] = _cell(group, cell)
+        for (*place, value), group in own.groupby(
+            [*keys, column], sort=False, dropna=False
+        ):
+            key = tuple(None if pd.isna(part) else part for part in place)
+            cells.setdefault(key, {})[value] = _cell(group, cell)
         rows = [
             (label(*place), *(cells[place].get(value, "") for value in shown))
             for place in sorted(cells, key=_position)

@@ -41,17 +41,6 @@ STYLES = {
 }
 
 
-def kernel_of(family: str, lengthscale: float, degree: float) -> Any:
-    """Return a kernel of a family, with the parameter that it has."""
-    if family == "gaussian":
-        return randkern.Gaussian(lengthscale)
-    if family == "optical":
-        return randkern.Optical(degree=degree)
-    if degree != int(degree):
-        raise ValueError(f"the polynomial kernel has a whole degree, got {degree:g}")
-    return randkern.Polynomial(degree=int(degree))
-
-
 @dataclass(frozen=True)
 class FeatureMap:
     """A kernel, a method of computing its features, and a floating-point type.
@@ -64,7 +53,6 @@ class FeatureMap:
     family: str
     method: str
     dtype: str = "float32"
-    degree: float = 2.0
     lengthscale: float = 1.0
     centered: bool = False
 
@@ -81,18 +69,22 @@ class FeatureMap:
 
     @property
     def kernel(self) -> Any:
-        """The exact kernel."""
-        return kernel_of(self.family, self.lengthscale, self.degree)
+        """The exact kernel; the degree of the others is 2."""
+        if self.family == "gaussian":
+            return randkern.Gaussian(self.lengthscale)
+        return {"optical": randkern.Optical, "polynomial": randkern.Polynomial}[
+            self.family
+        ](2)
 
     def build(self, n_components: int, seed: int) -> Any:
         """Return the unfitted feature map."""
         drawn: dict[str, Any] = {"n_components": n_components, "random_state": seed}
         if self.method == "two products":
-            return TwoProducts(n_components, self.degree, seed)
+            return TwoProducts(n_components, seed)
         if self.method == "simulated device":
-            return SimulatedDevice(n_components, self.degree)
+            return SimulatedDevice(n_components)
         if self.method == "PolynomialCountSketch":
-            return peers.PolynomialCountSketch(degree=self.kernel.degree, **drawn)
+            return peers.PolynomialCountSketch(degree=2, **drawn)
         if self.method in PEERS["gaussian"]:
             gamma = 1 / (2 * self.lengthscale**2)
             return getattr(peers, self.method)(gamma=gamma, **drawn)
@@ -117,45 +109,38 @@ class FeatureMap:
 
 @dataclass
 class TwoProducts:
-    """Optical features in NumPy: |Ux|^m from two dense real products.
+    """Optical features in NumPy: |Ux|² from two dense real products.
 
     Real and imaginary parts of U are drawn and scaled beforehand, in the dtype of the
     rows; squares are taken in place, so only one array besides the output is needed.
     """
 
     n_components: int
-    degree: float
     seed: int
 
     def fit(self, X: NDArray[Any]) -> "TwoProducts":
-        """Draw both matrices, with entries D^(−1/(2m)) N(0, 1/2)."""
+        """Draw both matrices, with entries D^(−1/4) N(0, 1/2)."""
         rng = np.random.default_rng(self.seed)
-        scale = math.sqrt(0.5) * self.n_components ** (-0.5 / self.degree)
+        scale = X.dtype.type(math.sqrt(0.5) * self.n_components**-0.25)
         self.matrices_ = tuple(
-            rng.standard_normal((X.shape[1], self.n_components), dtype=X.dtype)
+            rng.standard_normal((X.shape[1], self.n_components), dtype=X.dtype) * scale
             for _ in range(2)
         )
-        for matrix in self.matrices_:
-            matrix *= X.dtype.type(scale)
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return |Ux|^m/√D, shape (n, D)."""
+        """Return |Ux|²/√D, shape (n, D)."""
         real, imaginary = (X @ matrix for matrix in self.matrices_)
         np.square(real, out=real)
         np.square(imaginary, out=imaginary)
         real += imaginary
-        if self.degree != 2:
-            np.power(real, X.dtype.type(self.degree / 2), out=real)
         return real
 
 
 class SimulatedDevice:
     """Intensities |Ux|² of lightonml's simulated device, for rows' signs as bits."""
 
-    def __init__(self, n_components: int, degree: float) -> None:
-        if degree != 2:
-            raise ValueError(f"its camera sees degree 2, got {degree:g}")
+    def __init__(self, n_components: int) -> None:
         import lightonml
 
         opu = lightonml.OPU(n_components, simulated=True)

@@ -28,11 +28,12 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
-from ..contenders import Contender, known_names, versions_of
-from ..figures import add_legend, curves, panels
-from ..options import DataOptions, option
+from ..contenders import Contender, versions_of
+from ..figures import add_legend, curves, name_axes, panels
+from ..options import DataOptions, Names, option
 from ..process import in_fresh_process
 from ..runner import Case, SkippedCase, grid, measure_all
+from ..scoring import fit_and_score
 from ..tables import listing
 from .gp_peers import (
     NOISE,
@@ -42,7 +43,7 @@ from .gp_peers import (
     SparseProcess,
     negative_log_density,
 )
-from .rows import Rows, saved, saved_rows, warm_trial
+from .rows import Rows, few_rows, saved, saved_rows
 from .tables import kind_of, read_table, table_paths
 
 
@@ -100,14 +101,13 @@ def _scores(y: NDArray[Any], moments: NDArray[Any]) -> Any:
 def learn(request: Mapping[str, Any]) -> dict[str, Any]:
     """Learn and predict in this process."""
     rows = saved_rows(request["folder"], request["n_train"])
-    contender = METHODS[request["method"]]
-    trial, warm_up, model = warm_trial(contender, request, rows, _scores)
+    model = METHODS[request["method"]].make(request)
+    trial = fit_and_score(model, *rows, _scores)
     scores: Any = trial.score
     return {
         **scores,
         "seconds": trial.fit.seconds + trial.predict.seconds,
         "cpu_seconds": trial.fit.cpu_seconds + trial.predict.cpu_seconds,
-        "warm_up_seconds": warm_up,
         "steps": getattr(model, "steps_", None),
         "out_of_time": getattr(model, "out_of_time_", None),
     }
@@ -123,7 +123,7 @@ class Options(DataOptions):
     inducing: int | None = option(
         None, "Inducing points of SVGP; default: as many as features."
     )
-    tables: tuple[str, ...] = option(
+    tables: Names = option(
         (), "Names of .csv, .csv.gz or .parquet files of --data-dir; default: all."
     )
     target: str = option("target", "Column of the tables to predict.")
@@ -137,7 +137,7 @@ class Options(DataOptions):
         least=0.0,
     )
     seeds: int = option(1, "Of draws, from --seed on.")
-    methods: tuple[str, ...] = option(
+    methods: Names = option(
         tuple(METHODS),
         "",
         among=METHODS,
@@ -190,7 +190,8 @@ def run(options: Options) -> pd.DataFrame:
             named = {"n_train": used, "n_components": size}
             request = {"folder": folders[case["dataset"]], **case, **named}
             request |= {"budget": options.budget, "n_features": data["n_features"]}
-            result = in_fresh_process(learn, request)
+            few = few_rows(size, budget=0.0)
+            result = in_fresh_process(learn, request, few)
             return {"label": METHODS[method].label, **named, **result}
 
         seeds = range(options.seed, options.seed + options.seeds)
@@ -216,9 +217,12 @@ def generated(options: Options) -> Iterator[tuple[str, Rows, float | None]]:
 def tables_in(options: Options) -> Iterator[tuple[str, Rows, None]]:
     """Yield the tables of the folder with numeric targets."""
     paths = table_paths(options.data_dir)
-    for name in known_names("table", options.tables or tuple(paths), paths):
+    unknown = ", ".join(sorted(set(options.tables) - set(paths)))
+    if unknown:
+        raise ValueError(f"no table {unknown} among {', '.join(sorted(paths))}")
+    for name in options.tables or paths:
         named = {"table": name, "path": paths[name], "target": options.target}
-        request = {**named, "drop": (), "fold": 0, "rows": None, "seed": 0}
+        request = {**named, "drop": (), "fold": 0, "seed": 0}
         X, y, test = read_table(request)
         if kind_of(y) == "regression":
             y, encoder = y.astype(float), randkern.TabularEncoder()
@@ -254,16 +258,12 @@ def figure(frame: pd.DataFrame) -> Any:
     figure, axes = panels(2 * len(records), 2, (4.8, 3.6))
     for i, (name, own) in enumerate(records):
         for place, (y, label) in zip(axes[2 * i :], labels.items(), strict=False):
-            curves(
+            curves(place, own, "seconds", y, METHODS, log="x")
+            name_axes(
                 place,
-                own,
-                "seconds",
-                y,
-                METHODS,
-                title=f"{name}, {sets[name]['n_train']:,} rows",
+                f"{name}, {sets[name]['n_train']:,} rows",
                 xlabel="seconds to learn and predict",
                 ylabel=label,
-                log="x",
             )
         if sets[name]["noise_rmse"] is not None:
             level, look = sets[name]["noise_rmse"], {"color": "0.4", "ls": ":"}

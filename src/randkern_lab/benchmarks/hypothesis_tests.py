@@ -27,8 +27,8 @@ from scipy.stats import binomtest, ks_2samp, multiscale_graphcorr
 import randkern
 
 from ..contenders import Contender
-from ..figures import add_legend, curves, panels
-from ..options import CommonOptions, option
+from ..figures import add_legend, curves, name_axes, panels
+from ..options import CommonOptions, Names, Sizes, option
 from ..runner import Case, SkippedCase, grid, measure_all
 from ..tables import listing
 
@@ -40,24 +40,19 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 _LEVEL, _PERMUTATIONS, _COLUMNS, _FREEDOM, _CORRELATION = 0.05, 200, 5, 6, 0.6
 
 
-def _own(question: str, n_components: int | None, X: Any, Y: Any, seed: int) -> float:
-    test = randkern.mmd_test if question == "two samples" else randkern.hsic_test
+def _own(question: str, X: Any, Y: Any, seed: int, exact: bool = False) -> float:
+    test: Any = randkern.hsic_test
+    n_components = 100
+    if question == "two samples":
+        test, n_components = randkern.mmd_test, 500
     result = test(
         X,
         Y,
-        n_components=n_components,
+        n_components=None if exact else n_components,
         n_permutations=_PERMUTATIONS,
         random_state=seed,
     )
     return result.pvalue
-
-
-def _features(question: str, X: Any, Y: Any, seed: int) -> float:
-    return _own(question, 500 if question == "two samples" else 100, X, Y, seed)
-
-
-def _exact(question: str, X: Any, Y: Any, seed: int) -> float:
-    return _own(question, None, X, Y, seed)
 
 
 def _distances(question: str, X: Any, Y: Any, seed: int) -> float:
@@ -77,15 +72,15 @@ def _columns(question: str, X: Any, Y: Any, seed: int) -> float:
     return float(min(1.0, len(pvalues) * min(pvalues)))
 
 
+_exact = partial(_own, exact=True)
 METHODS: Mapping[str, Contender] = {
-    "features": Contender("randkern, features", "blue", "o", "-", make=_features),
-    "exact": Contender(
-        "randkern, exact", "black", "D", (0, (4, 2)), make=_exact, max_rows=1000
-    ),
-    "distances": Contender(
-        "SciPy, graph correlation", "red", "v", "--", make=_distances, max_rows=100
-    ),
-    "columns": Contender("SciPy, KS by column", "orange", "s", ":", make=_columns),
+    name: Contender(label, colour, marker, dashes, make=make, max_rows=most)
+    for name, label, colour, marker, dashes, make, most in (
+        ("features", "randkern, features", "blue", "o", "-", _own, None),
+        ("exact", "randkern, exact", "black", "D", (0, (4, 2)), _exact, 1000),
+        ("distances", "SciPy, graph correlation", "red", "v", "--", _distances, 100),
+        ("columns", "SciPy, KS by column", "orange", "s", ":", _columns, None),
+    )
 }
 # All samples are drawn of so many rows; of more rows fewer.
 _FULL_ROWS = 1000
@@ -118,7 +113,7 @@ def samples(
 class Options(CommonOptions):
     """Options of ``randkern bench hypothesis-tests``."""
 
-    n: tuple[int, ...] = option(
+    n: Sizes = option(
         (100, 300, 1000, 10_000, 100_000), "Rows of each sample.", quick=(20,)
     )
     trials: int = option(
@@ -127,7 +122,7 @@ class Options(CommonOptions):
         "exact kernels and SciPy's graph correlation a quarter, of up to 300 rows.",
         quick=4,
     )
-    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
+    methods: Names = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("question", "method", "n")
@@ -174,9 +169,8 @@ def rejections(options: Options, case: Case) -> dict[str, Any]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    records = frame
     yield from listing(
-        records.assign(interval=list(map(_interval, records.trials, records.rejected))),
+        frame.assign(interval=list(map(_interval, frame.trials, frame.rejected))),
         "{question}: rejected at 5 %, and CPU seconds of a test",
         "test | rows | samples | truth | rejected | 95 % interval | CPU s",
         "{label} | {n:,} | {trials} | {truth} | {rejected:.1p} | "
@@ -188,40 +182,20 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 def figure(frame: pd.DataFrame) -> Any:
     """Return shares of rejections and seconds against the number of rows."""
     figure, axes = panels(6, 3, (4.4, 3.6))
-    for place, (truths, title, top) in zip(
-        axes,
-        (
-            (("correlated",), "two samples, correlated columns: power", 105),
-            (("tails",), "two samples, heavier tails: power", 105),
-            (("square",), "independence, a square: power", 105),
-            (("same", "independent"), "no difference: level (5 %)", 20),
-        ),
-        strict=False,
+    xlabel = "rows of each sample"
+    for place, title, top, *truths in (
+        (axes[0], "two samples, correlated columns: power", 105, "correlated"),
+        (axes[1], "two samples, heavier tails: power", 105, "tails"),
+        (axes[2], "independence, a square: power", 105, "square"),
+        (axes[3], "no difference: level (5 %)", 20, "same", "independent"),
     ):
-        curves(
-            place,
-            frame.query(f"truth in {truths}"),
-            "n",
-            "rejected",
-            METHODS,
-            title=title,
-            xlabel="rows of each sample",
-            ylabel="rejected in %",
-            log="x",
-            scale=100.0,
-        )
+        own = frame[frame.truth.isin(truths)]
+        curves(place, own, "n", "rejected", METHODS, log="x", scale=100.0)
+        name_axes(place, title, xlabel, "rejected in %")
         place.set_ylim(0, top)
     axes[3].axhline(100 * _LEVEL, color="grey", linewidth=1)
     for place, question in zip(axes[4:], QUESTIONS, strict=True):
-        curves(
-            place,
-            frame.query(f"question == '{question}'"),
-            "n",
-            "seconds",
-            METHODS,
-            title=f"{question}: seconds",
-            xlabel="rows of each sample",
-            ylabel="CPU seconds of a test",
-        )
+        curves(place, frame[frame.question == question], "n", "seconds", METHODS)
+        name_axes(place, f"{question}: seconds", xlabel, "CPU seconds of a test")
     add_legend(figure)
     return figure

@@ -17,19 +17,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import root_mean_squared_error
 
 import randkern
 
 from ..contenders import Contender, check_any, versions_of
-from ..figures import add_legend, curves, panels
-from ..options import CommonOptions, option
-from ..process import Stopwatch, in_fresh_process
+from ..figures import add_legend, curves, name_axes, panels
+from ..options import CommonOptions, Names, Sizes, option
+from ..process import in_fresh_process
 from ..runner import Case, grid, measure_all
+from ..scoring import fit_and_score
 from ..tables import listing
-from .classifiers import falkon_of
 
 _PENALTY = 1e-6
-_TEST_ROWS, _WARM_ROWS = 5000, 2000
+_TEST_ROWS = 5000
 # Rows, columns and lengthscale.
 DATA = {"normal": (100_000, 20, 6.0), "tails": (41_157, 9, 2.0)}
 
@@ -46,12 +47,19 @@ def _ours(request: Mapping[str, Any], n: int) -> Any:
 
 
 class Falkon:
-    """Falkon on arrays."""
+    """Falkon on arrays and the CPU, with a penalty per row."""
 
     def __init__(self, request: Mapping[str, Any], n: int) -> None:
         self.torch = importlib.import_module("torch")
-        size = min(request["n_components"], n)
-        self.model = falkon_of({**request, "n_components": size}, _PENALTY)
+        falkon = importlib.import_module("falkon")
+        self.model = falkon.Falkon(
+            kernel=falkon.kernels.GaussianKernel(request["lengthscale"]),
+            penalty=_PENALTY,
+            M=min(request["n_components"], n),
+            seed=request["seed"],
+            error_every=None,
+            options=falkon.FalkonOptions(use_cpu=True),
+        )
 
     def fit(self, X: Any, y: Any) -> None:
         self.model.fit(*map(self.torch.from_numpy, (X, y[:, None])))
@@ -84,25 +92,22 @@ def fit_landmarks(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score one method."""
     n, name = request["n_train"], request["dataset"]
     X, y = generated(name, n + _TEST_ROWS, request["seed"])
-    make = METHODS[request["method"]].make
-    make(request, _WARM_ROWS).fit(X[:_WARM_ROWS], y[:_WARM_ROWS])
-    model, watch = make(request, n), Stopwatch()
-    model.fit(X[:n], y[:n])
-    lap = watch.lap()
-    error = float(np.sqrt(np.mean((model.predict(X[n:]) - y[n:]) ** 2)))
-    return {"rmse": error, "seconds": lap.seconds, "cpu_seconds": lap.cpu_seconds}
+    model = METHODS[request["method"]].make(request, n)
+    rows = X[:n], y[:n], X[n:], y[n:]
+    trial = fit_and_score(model, *rows, root_mean_squared_error)
+    return {"rmse": trial.score, **trial.fit._asdict()}
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """Options of ``randkern bench landmarks``."""
 
-    data: tuple[str, ...] = option(tuple(DATA), "", among=DATA)
+    data: Names = option(tuple(DATA), "", among=DATA)
     n: int | None = option(None, "Training rows; default: all.", quick=2000)
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (1000, 2000, 4000), "Numbers of landmarks.", quick=(50, 100)
     )
-    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
+    methods: Names = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("method", "dataset", "n_components")
@@ -116,7 +121,7 @@ def run(options: Options) -> pd.DataFrame:
         contender.check(n, d, case["n_components"])
         own = {"label": contender.label, "n_train": options.n or n, "d": d}
         own |= {"lengthscale": lengthscale, "seed": options.seed}
-        return own | in_fresh_process(fit_landmarks, case | own)
+        return own | in_fresh_process(fit_landmarks, case | own, {"n_train": 2000})
 
     cases = grid(
         dataset=options.data, n_components=options.n_components, method=options.methods
@@ -142,12 +147,10 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 
 def figure(frame: pd.DataFrame) -> Any:
     """Return the errors of each data set against CPU seconds."""
-    records = frame
-    names = list(records.dataset.unique())
-    figure, axes = panels(len(names))
-    look = dict[str, Any](xlabel="CPU seconds of the fit", ylabel="RMSE")
-    for axis, name in zip(np.ravel(axes), names, strict=True):
-        own = records[records.dataset == name]
-        curves(axis, own, "cpu_seconds", "rmse", METHODS, title=name, **look)
+    sets = frame.groupby("dataset", sort=False)
+    figure, axes = panels(len(sets))
+    for place, (name, own) in zip(axes, sets, strict=True):
+        curves(place, own, "cpu_seconds", "rmse", METHODS)
+        name_axes(place, str(name), "CPU seconds of the fit", "RMSE")
     add_legend(figure)
     return figure

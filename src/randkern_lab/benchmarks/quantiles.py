@@ -8,7 +8,7 @@ its linear quantile regression, all with their defaults. Each fit runs in its ow
 process, and fits 64 rows before it is timed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,33 +18,32 @@ import pandas as pd
 from scipy.stats import gamma, norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import QuantileRegressor
+from sklearn.metrics import mean_pinball_loss
 
 import randkern
 
 from ..contenders import Contender
-from ..figures import add_legend, curves, panels
-from ..options import CommonOptions, option
+from ..figures import add_legend, curves, name_axes, panels
+from ..options import CommonOptions, Names, Sizes, option
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, grid, measure_all
 from ..tables import listing
 
 LEVELS = (0.05, 0.5, 0.95)
-_COLUMNS, _TEST_ROWS, _WARM_ROWS, _SHAPE = 5, 5000, 64, 2.0
+_COLUMNS, _TEST_ROWS, _SHAPE = 5, 5000, 2.0
 
 
 class OnePerQuantile:
     """A regressor for each quantile, as one model."""
 
-    def __init__(self, models: list[Any]) -> None:
-        self.models = models
+    def __init__(self, make: Callable[[float], Any]) -> None:
+        self.models = [make(level) for level in LEVELS]
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Fit all models to the same rows."""
         for model in self.models:
             model.fit(X, y)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return the predictions, a column per quantile."""
         return np.column_stack([model.predict(X) for model in self.models])
 
 
@@ -56,17 +55,14 @@ def _own(n_components: int | None, seed: int) -> Any:
 
 def _trees(seed: int) -> Any:
     return OnePerQuantile(
-        [
-            HistGradientBoostingRegressor(
-                loss="quantile", quantile=level, random_state=seed
-            )
-            for level in LEVELS
-        ]
+        lambda level: HistGradientBoostingRegressor(
+            loss="quantile", quantile=level, random_state=seed
+        )
     )
 
 
 def _linear(seed: int) -> Any:
-    return OnePerQuantile([QuantileRegressor(quantile=level) for level in LEVELS])
+    return OnePerQuantile(lambda level: QuantileRegressor(quantile=level))
 
 
 METHODS: Mapping[str, Contender] = {
@@ -102,19 +98,18 @@ def fit_quantiles(request: Mapping[str, Any]) -> dict[str, Any]:
     rng = np.random.default_rng([request["seed"], request["n"]])
     X, y, _ = draw_rows(request["n"], rng)
     X_test, y_test, truth = draw_rows(_TEST_ROWS, rng)
-    make = METHODS[request["method"]].make
-    make(request["seed"]).fit(X[:_WARM_ROWS], y[:_WARM_ROWS])
-    model, watch = make(request["seed"]), Stopwatch()
+    model, watch = METHODS[request["method"]].make(request["seed"]), Stopwatch()
     model.fit(X, y)
-    fit = watch.lap()
-    predicted = model.predict(X_test)
-    low, high = predicted[:, 0], predicted[:, 2]
-    over = y_test[:, None] - predicted
-    pinball = np.maximum(np.array(LEVELS) * over, (np.array(LEVELS) - 1) * over)
+    fit, predicted = watch.lap(), model.predict(X_test)
+    inside = (predicted[:, 0] <= y_test) & (y_test <= predicted[:, 2])
+    pinball = (
+        mean_pinball_loss(y_test, q, alpha=a)
+        for q, a in zip(predicted.T, LEVELS, strict=True)
+    )
     return {
         "rmse": float(np.sqrt(np.mean((predicted - truth) ** 2))),
-        "pinball": float(pinball.mean()),
-        "coverage": float(np.mean((low <= y_test) & (y_test <= high))),
+        "pinball": float(np.mean(list(pinball))),
+        "coverage": float(inside.mean()),
         "crossing": float(np.mean((np.diff(predicted, axis=1) < 0).any(axis=1))),
         "train_seconds": fit.seconds,
         "train_cpu_seconds": fit.cpu_seconds,
@@ -125,9 +120,9 @@ def fit_quantiles(request: Mapping[str, Any]) -> dict[str, Any]:
 class Options(CommonOptions):
     """Options of ``randkern bench quantiles``."""
 
-    n: tuple[int, ...] = option((1000, 3000, 10_000, 30_000), "Rows.", quick=(100,))
+    n: Sizes = option((1000, 3000, 10_000, 30_000), "Rows.", quick=(100,))
     seeds: int = option(3, "Data sets of each size.", quick=1)
-    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
+    methods: Names = option(tuple(METHODS), "", among=METHODS)
 
 
 SKIPPED_BY = ("method", "n")
@@ -139,7 +134,10 @@ def run(options: Options) -> pd.DataFrame:
     def measure(case: Case) -> dict[str, Any]:
         method = METHODS[case["method"]]
         method.check(case["n"])
-        return {"label": method.label} | in_fresh_process(fit_quantiles, case)
+        return {
+            "label": method.label,
+            **in_fresh_process(fit_quantiles, case, {"n": 64}),
+        }
 
     cases = grid(
         n=options.n,
@@ -171,10 +169,9 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 def figure(frame: pd.DataFrame) -> Any:
     """Return errors, with the range of the data sets, and seconds."""
     figure, (left, right) = panels(2)
-    shown: Mapping[str, Any] = {"bars": "spread", "xlabel": "training rows"}
-    label = "RMSE from true quantiles"
-    curves(left, frame, "n", "rmse", METHODS, ylabel=label, **shown)
-    seconds, label = "train_cpu_seconds", "CPU seconds of the fit"
-    curves(right, frame, "n", seconds, METHODS, ylabel=label, **shown)
+    curves(left, frame, "n", "rmse", METHODS, bars="spread")
+    curves(right, frame, "n", "train_cpu_seconds", METHODS, bars="spread")
+    name_axes(left, xlabel="training rows", ylabel="RMSE from true quantiles")
+    name_axes(right, xlabel="training rows", ylabel="CPU seconds of the fit")
     add_legend(figure)
     return figure

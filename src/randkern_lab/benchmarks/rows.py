@@ -1,6 +1,6 @@
 """Rows that every process of a benchmark reads from files, and where they come from."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +15,7 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
-from ..contenders import Contender
 from ..options import DataOptions, option
-from ..process import Stopwatch
-from ..scoring import Trial, fit_and_score
-
-# Rows, components and iterations of the fits that load compiled code.
-_WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
-#: Of temporary folders, in ``TMPDIR``.
-PREFIX = "randkern-bench-"
 
 
 @dataclass(frozen=True)
@@ -94,49 +86,26 @@ def resolved_lengthscale(text: str, X: NDArray[Any]) -> float:
     return float(randkern.Gaussian(settings).resolve(X, random_state=0).lengthscale)
 
 
-def warm_up_rows(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the indices of some of the first rows, with at least one per class."""
-    _, firsts = np.unique(y, return_index=True)
-    return np.union1d(firsts, np.arange(min(_WARM_UP_ROWS, len(y))))
-
-
-def warm_trial(
-    contender: Contender,
-    request: Mapping[str, Any],
-    rows: Rows,
-    score: Callable[[Any, Any], Any],
-    few: Any = slice(_WARM_UP_ROWS),
-) -> tuple[Trial, float, Any]:
-    """Fit and score a contender, after a small one on a few rows.
-
-    That one loads compiled code. Returns also the seconds that it took, and the model.
-    """
-    small = {**request, "memory_limit": None, "budget": 0.0}
-    for size in ("n_components", "max_iter"):
-        small[size] = request.get(size) and min(request[size], _WARM_UP_SIZE)
-    X, y, X_test, y_test = rows
-    watch, first = Stopwatch(), slice(_WARM_UP_ROWS)
-    warm = contender.make(small)
-    fit_and_score(warm, X[few], y[few], X_test[first], y_test[first], score)
-    seconds, model = watch.lap().seconds, contender.make(request)
-    return fit_and_score(model, X, y, X_test, y_test, score), seconds, model
-
-
 # -- files ----------------------------------------------------------------------------
 
 
 @contextmanager
 def saved(rows: Rows) -> Iterator[str]:
     """Store rows in a temporary folder for processes to read (:func:`saved_rows`)."""
-    with TemporaryDirectory(prefix=PREFIX) as folder:
+    with TemporaryDirectory() as folder:
         for name, array in rows._asdict().items():
             np.save(Path(folder) / f"{name}.npy", array)
         yield folder
 
 
-def saved_rows(folder: str, n_train: int | None = None) -> Rows:
+def saved_rows(folder: str, n_train: int) -> Rows:
     """Return the stored rows, but only the first training rows."""
     files = [Path(folder) / f"{name}.npy" for name in Rows._fields]
     mapped = Rows(*(np.load(file, mmap_mode="r") for file in files))
     first = mapped._replace(X=mapped.X[:n_train], y=mapped.y[:n_train])
     return Rows(*map(np.array, first))
+
+
+def few_rows(size: int | None, **others: Any) -> dict[str, Any]:
+    """Return what makes a request one of few rows, and of few components if any."""
+    return {"n_train": 64, "n_components": size and min(size, 16), **others}

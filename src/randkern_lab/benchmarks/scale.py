@@ -56,7 +56,7 @@ def _cases(
         for table in sorted(paths, key=sizes.__getitem__):
             if table in only or not (only or (quick and sizes[table] > _QUICK_BYTES)):
                 file = {"table": table, "path": paths[table], "target": "target"}
-                split = {"fold": fold, "seed": 0, "drop": ["group"], "rows": None}
+                split = {"fold": fold, "seed": 0, "drop": ["group"]}
                 yield {"name": f"{table} {fold}", **file, **split}
 
 

@@ -26,7 +26,7 @@ import randkern as rk
 
 from ..contenders import Contender, check_any
 from ..figures import logarithmic, new_figure
-from ..options import CommonOptions, option
+from ..options import CommonOptions, Names, option
 from ..process import in_fresh_process
 from ..runner import Case, grid, measure_all
 from ..scoring import fit_and_score, misclassified
@@ -36,7 +36,6 @@ METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
     for name, label, colour, marker, *needs in (
         ("tabular", "randkern, Tabular*", "blue", "o"),
-        ("metric", "randkern, MetricLearner + ridge", "blue", "D"),
         ("ridge", "randkern, ridge CV", "blue", "v"),
         ("hgb", "HistGradientBoosting", "red", "o"),
         ("lightgbm", "LightGBM", "orange", "s", "lightgbm"),
@@ -45,6 +44,7 @@ METHODS: Mapping[str, Contender] = {
         ("forest", "random forest", "sky", "X"),
     )
 }
+_ENDINGS = {"regression": "Regressor", "classification": "Classifier"}
 _TYPES = {".csv", ".csv.gz", ".parquet"}
 _BUNDLED = ("diabetes", "breast_cancer", "wine")
 _TEST_SHARE = 0.2
@@ -55,42 +55,38 @@ _MIN_PROBABILITY = 1e-15
 
 # -- methods --------------------------------------------------------------------------
 
-# Their modules, the beginnings of their names, and what they are asked.
-_LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+# Their modules, their names with the kind left open, and what they are asked.
+_MODELS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "tabular": ("randkern", "Tabular{}", {}),
+    "ridge": ("randkern", "KernelRidge{}CV", {"fit_intercept": True}),
     "hgb": (
         "sklearn.ensemble",
-        "HistGradientBoosting",
+        "HistGradientBoosting{}",
         {"categorical_features": "from_dtype"},
     ),
-    "lightgbm": ("lightgbm", "LGBM", {"verbosity": -1}),
-    "xgboost": ("xgboost", "XGB", {"enable_categorical": True}),
-    "catboost": ("catboost", "CatBoost", {"verbose": 0, "allow_writing_files": False}),
-    "forest": ("sklearn.ensemble", "RandomForest", {"n_jobs": -1}),
+    "lightgbm": ("lightgbm", "LGBM{}", {"verbosity": -1}),
+    "xgboost": ("xgboost", "XGB{}", {"enable_categorical": True}),
+    "catboost": (
+        "catboost",
+        "CatBoost{}",
+        {"verbose": 0, "allow_writing_files": False},
+    ),
+    "forest": ("sklearn.ensemble", "RandomForest{}", {"n_jobs": -1}),
 }
 
 
-def _unfitted(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> Any:
-    """Return the unfitted model for n rows with some columns of texts."""
-    method, seed = request["method"], request["seed"]
+def _unfitted(request: Mapping[str, Any], texts: list[str]) -> Any:
+    """Return the unfitted model for rows with some columns of texts."""
+    method = request["method"]
+    module, name, options = _MODELS[method]
     if method == "tabular":
-        tabular = rk.TabularRegressor if regression else rk.TabularClassifier
-        return tabular(request["time_limit"], random_state=seed)
-    if method in _LIBRARIES:
-        module, name, options = _LIBRARIES[method]
-        if method == "catboost":
-            options = {**options, "cat_features": texts}
-        ending = "Regressor" if regression else "Classifier"
-        created = getattr(import_module(module), name + ending)
-        model = created(random_state=seed, **options)
-        return (
-            make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
-        )
-    ridge = rk.KernelRidgeRegressorCV if regression else rk.KernelRidgeClassifierCV
-    # A learned metric has scaled the columns: a lengthscale of 1.
-    kernel = rk.Gaussian(1.0) if method == "metric" else None
-    metric = [rk.MetricLearner(random_state=seed)] if method == "metric" else []
-    model = ridge(kernel, fit_intercept=True, random_state=seed)
-    return make_pipeline(rk.TabularEncoder(), *metric, model)
+        options = {"time_limit": request["time_limit"]}
+    if method == "catboost":
+        options = {**options, "cat_features": texts}
+    made = getattr(import_module(module), name.format(_ENDINGS[request["kind"]]))
+    model = made(random_state=request["seed"], **options)
+    encoded = method in ("ridge", "forest")
+    return make_pipeline(rk.TabularEncoder(), model) if encoded else model
 
 
 def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
@@ -121,14 +117,14 @@ def fit_rows(
     else:
         classes, labels = np.unique(y, return_inverse=True)
         y, y_test = labels[~test], labels[test]
-    model = _unfitted(request, regression, len(X), texts)
+    model = _unfitted(request, texts)
     trial = fit_and_score(model, X, y, X_test, y_test, _rmse if regression else _wrong)
     log_loss = coverage = None
     if regression and hasattr(model, "predict_interval"):
         low, high = model.predict_interval(X_test, 0.9).T
         coverage = float(np.mean((low <= y_test) & (y_test <= high)))
     if not regression and hasattr(model, "predict_proba"):
-        P = np.full((len(y_test), len(classes)), _MIN_PROBABILITY)
+        P = np.zeros((len(y_test), len(classes)))
         P[:, model.classes_] = model.predict_proba(X_test)
         chosen = P[np.arange(len(y_test)), y_test].clip(_MIN_PROBABILITY, 1)
         log_loss = float(-np.log(chosen).mean())
@@ -182,18 +178,14 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
             )
         y, X = table[target], table.drop(columns=target)
         X = X.drop(columns=list(request["drop"]), errors="ignore")
-    fold, generator = request["fold"], np.random.default_rng(request["seed"])
+    fold = request["fold"]
     if "fold" in X:
         test = (X.pop("fold") == fold).to_numpy()
     else:
-        share = generator.permutation(len(X)) / len(X)
+        share = np.random.default_rng(request["seed"]).permutation(len(X)) / len(X)
         test = (share >= fold * _TEST_SHARE) & (share < (fold + 1) * _TEST_SHARE)
     if not test.any() or test.all():
         raise ValueError(f"{request['table']} has no fold {fold} beside others.")
-    if request["rows"] is not None and (~test).sum() > request["rows"]:
-        train = generator.choice(np.flatnonzero(~test), request["rows"], replace=False)
-        selected = np.sort(np.concatenate([train, np.flatnonzero(test)]))
-        X, y, test = X.iloc[selected], y.iloc[selected], test[selected]
     return X, y.to_numpy(), test
 
 
@@ -208,29 +200,34 @@ def kind_of(y: np.ndarray) -> str:
 # -- summaries ------------------------------------------------------------------------
 
 
-def mean_ranks(records: pd.DataFrame, kind: str, measure: str) -> dict[str, Any] | None:
-    """Return mean ranks of the methods that fitted all tables of a kind.
+def ranks(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return mean ranks of the methods that fitted all tables of a kind, by measure.
 
     With them, on how many tables the first method is as good as each other one, or
-    better. Errors are means over folds. None unless there are two such methods and two
-    tables.
+    better. Errors are means over folds. There are at least two methods and two tables.
     """
-    own = records[(records.kind == kind) & records[measure].notna()]
-    if own.empty:
-        return None
-    errors = own.pivot_table(measure, "table", "method").dropna(axis=1)
-    errors = errors[[method for method in METHODS if method in errors]]
-    n_tables, n_methods = errors.shape
-    if n_methods < 2 or n_tables < 2:
-        return None
-    first, *others = errors
-    return {
-        "ranks": errors.rank(axis=1).mean().sort_values(kind="stable").to_dict(),
-        "first": first,
-        "first_as_good": {m: int((errors[first] <= errors[m]).sum()) for m in others},
-        "n_tables": n_tables,
-        "critical_difference": critical_difference(n_methods, n_tables),
-    }
+    found = {}
+    for kind, measure in (
+        ("regression", "test_error"),
+        ("classification", "test_error"),
+        ("classification", "log_loss"),
+    ):
+        own = frame[(frame.kind == kind) & frame[measure].notna()]
+        errors = own.pivot_table(measure, "table", "method").dropna(axis=1)
+        errors = errors[[method for method in METHODS if method in errors]]
+        n_tables, n_methods = errors.shape
+        if n_methods > 1 and n_tables > 1:
+            first, *others = errors
+            means = errors.rank(axis=1).mean().sort_values(kind="stable")
+            as_good = errors[others].ge(errors[first], axis=0).sum()
+            found[f"{kind}, {measure}"] = {
+                "ranks": means.to_dict(),
+                "first": METHODS[first].label,
+                "first_as_good": as_good.to_dict(),
+                "n_tables": n_tables,
+                "critical_difference": critical_difference(n_methods, n_tables),
+            }
+    return found
 
 
 def critical_difference(n_methods: int, n_tables: int) -> float:
@@ -242,37 +239,15 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))
 
 
-def ranks(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the rankings by each kind and measure that there are."""
-    found = {
-        f"{kind}, {measure}": mean_ranks(frame, kind, measure)
-        for kind, measure in (
-            ("regression", "test_error"),
-            ("classification", "test_error"),
-            ("classification", "log_loss"),
-        )
-    }
-    return {name: result for name, result in found.items() if result}
-
-
-def _ranked(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the methods of each ranking."""
+def _ranked(frame: pd.DataFrame) -> Iterator[Case]:
+    """Yield the methods of each ranking, with their ranks as they are shown."""
     for name, result in ranks(frame).items():
+        ranking = name.replace("test_error", "error").replace("_", " ")
         for method, rank in result["ranks"].items():
-            yield {
-                **result,
-                "ranking": name.replace("test_error", "error").replace("_", " "),
-                "method": METHODS[method].label,
-                "first": METHODS[result["first"]].label,
-                "rank": rank,
-                "wins": result["first_as_good"].get(method),
-            }
-
-
-def _rank(own: Any) -> str:
-    """Return a mean rank, and on how many tables the first method is as good."""
-    rank, wins = own["rank"].iloc[0], own["wins"].iloc[0]
-    return f"{rank:.2f}" if wins != wins else f"{rank:.2f} ({wins:.0f})"
+            wins = result["first_as_good"].get(method)
+            shown = f"{rank:.2f}" if wins is None else f"{rank:.2f} ({wins})"
+            named = {"method": METHODS[method].label, "first": result["first"]}
+            yield {**named, "ranking": ranking, "shown": shown}
 
 
 def dot_plot(table: pd.DataFrame) -> Any:
@@ -356,8 +331,8 @@ class Options(CommonOptions):
         None, "Folder of tables (.csv, .csv.gz, .parquet); default: scikit-learn's."
     )
     target: str = option("target", "Column to predict.")
-    drop: tuple[str, ...] = option((), "Columns of the tables that are no features.")
-    methods: tuple[str, ...] = option(
+    drop: Names = option((), "Columns of the tables that are no features.")
+    methods: Names = option(
         tuple(METHODS),
         "Those that are not installed are left out.",
         among=METHODS,
@@ -365,7 +340,6 @@ class Options(CommonOptions):
     )
     time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
     folds: int = option(1, "Folds to test on.")
-    rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
 
 
 SKIPPED_BY = ("method", "table")
@@ -379,17 +353,18 @@ def run(options: Options) -> pd.DataFrame:
         asked = options.arguments()
         return {**asked, "table": name, "path": paths[name], "fold": fold}
 
-    described, unknown = {}, set(options.drop)
+    described, columns = {}, set[str]()
     for name in paths:
         X, y, _ = read_table({**requested(name, 0), "drop": ()})
-        unknown.difference_update(X)
-        n_columns = len([column for column in X if column not in options.drop])
+        columns.update(X)
+        n_columns = len(X.columns.difference(options.drop))
         own = {"name": name, "kind": kind_of(y), "n": len(X), "n_columns": n_columns}
         described[name] = own
+    unknown = sorted(set(options.drop) - columns)
     if unknown:
         raise ValueError(
-            f"no table has a column named {' or '.join(sorted(unknown))}; --drop takes "
-            "names of columns, separated by commas."
+            f"no table has a column named {' or '.join(unknown)}; --drop takes names "
+            "of columns, separated by commas."
         )
 
     def measure(case: Case) -> dict[str, Any]:
@@ -417,13 +392,10 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
             f"{{{measure}:{form}}}",
             {name: style.label for name, style in METHODS.items()},
         )
+    own = pd.DataFrame(_ranked(frame))
+    title = "Mean ranks (and on how many tables {first} has no larger error)"
     yield from pivot(
-        pd.DataFrame(_ranked(frame)),
-        "Mean ranks (and on how many tables {first} has no larger error)",
-        "method",
-        "ranking",
-        _rank,
-        label=str,
+        own, title, "method", "ranking", lambda own: own.shown.iloc[0], label=str
     )
 
 
@@ -431,11 +403,9 @@ def figure(frame: pd.DataFrame) -> Any:
     return dot_plot(frame)
 
 
-def notes(frame: pd.DataFrame) -> list[str]:
-    """Return which ranks may be equal."""
-    equal = [
-        f"{name}: {result['n_tables']} tables; ranks that differ by less than "
-        f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
-        for name, result in ranks(frame).items()
-    ]
-    return equal
+def notes(frame: pd.DataFrame) -> Iterator[str]:
+    for name, result in ranks(frame).items():
+        yield (
+            f"{name}: {result['n_tables']} tables; ranks that differ by less than "
+            f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
+        )

@@ -46,11 +46,11 @@ from ..figures import (
     name_axes,
     panels,
 )
-from ..options import DataOptions, option
+from ..options import Sizes, option
 from ..process import Stopwatch
 from ..runner import Case, measure_all
 from ..tables import listing, mean_interval, pivot
-from .images import build_skeleton, load_circle_images
+from .images import CircleImageOptions, build_skeleton, load_circle_images
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,11 @@ _MEASURES = ("mean_error", "rms_error", "max_error", "correlation", "function_er
 
 
 @dataclass(frozen=True)
-class Options(DataOptions):
+class Options(CircleImageOptions):
     """Options of ``randkern reproduce compositional-accuracy``."""
 
-    data: str = option(
-        "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
-    )
     images: int = option(128, "Images of the Gram matrix.", quick=30, least=3)
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         tuple(1000 * 2**i for i in range(7)),
         "Numbers of features.",
         quick=(100, 200, 400),
@@ -136,8 +133,8 @@ def run(options: Options) -> pd.DataFrame:
             n = options.repeats
             if size in _gain_sizes(sizes) and method in compared:
                 n = max(n, options.gain_seeds)
-            seeds = range(options.seed, options.seed + n)
             named = {"kernel": kernel, "method": method, "n_components": size}
+            seeds = range(options.seed, options.seed + n)
             yield from ({**named, "seed": seed} for seed in seeds)
 
     def measure(case: Case) -> Case:
@@ -154,14 +151,13 @@ def run(options: Options) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        medians(frame),
+    own = medians(frame)
+    title = (
         "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
-        "|error| of the Gram matrix, medians",
-        "n_components",
-        "method",
-        "{mean_error:.5f}",
-        per="kernel",
+        "|error| of the Gram matrix, medians"
+    )
+    yield from pivot(
+        own, title, "n_components", "method", "{mean_error:.5f}", per="kernel"
     )
     largest = frame[frame.n_components == frame.n_components.max()]
     yield from listing(
@@ -185,15 +181,9 @@ def figure(frame: pd.DataFrame) -> Any:
     figure, (*errors, right) = panels(3, size=(3.9, 4.6))
     images = frame.attrs["dataset"]["n_images"]
     for place, (kernel, title) in zip(errors, KERNELS.items(), strict=True):
-        curves(
-            place,
-            medians(frame[frame.kernel == kernel]),
-            "n_components",
-            "mean_error",
-            METHODS,
-            title=title,
-            ylabel=f"mean |error|, Gram matrix of {images} images",
-        )
+        own = medians(frame[frame.kernel == kernel])
+        curves(place, own, "n_components", "mean_error", METHODS)
+        name_axes(place, title, ylabel=f"mean |error|, Gram matrix of {images} images")
     rows = gains(frame)[::-1]
     ends, places = [rows.ratio - rows.low, rows.high - rows.ratio], range(len(rows))
     right.errorbar(rows.ratio, places, xerr=ends, fmt="o", color=BLUE, capsize=3)
@@ -279,8 +269,7 @@ def gains(records: pd.DataFrame) -> pd.DataFrame:
         errors = seeds.loc[kernel, size]
         for gain, without in GAINS.items():
             logs = np.log(errors["skeleton"] / errors[without]).dropna()
-            ratio, low, high = (float(np.exp(value)) for value in mean_interval(logs))
-            named = {"kernel": kernel, "gain": gain, "n_components": size}
-            rows.append({**named, "ratio": ratio, "low": low, "high": high})
-            rows[-1]["seeds"] = len(logs)
-    return pd.DataFrame(rows)
+            ends = np.exp(mean_interval(logs))
+            rows.append((kernel, gain, size, *ends, len(logs)))
+    names = ["kernel", "gain", "n_components", "ratio", "low", "high", "seeds"]
+    return pd.DataFrame(rows, columns=names)

@@ -33,13 +33,15 @@ from numpy.typing import NDArray
 import randkern
 from randkern.skeletons import fully_connected, sphere
 
-from ..figures import DASHED, DOTTED, Style, curves, panels
-from ..options import CommonOptions, option
+from ..figures import DASHED, DOTTED, Style, curves, name_axes, panels
+from ..options import CommonOptions, Sizes, option
 from ..runner import Case, grid, measure_all
 from ..tables import listing, pivot
 
 _DELTA, _POINTS, _NODES, _FUNCTIONS = 0.05, 40, 4, 20
 _STEPS = 200  # that bring a set near the bound
+# What is measured beside its bound.
+_BOUNDED = {"entry": "quantile", "function": "largest"}
 # Schemes of the library, then others, with the style of their curves.
 SCHEMES: Mapping[str, Style] = {
     "pair": Style("pair: √(n/2)(x_j ± i x_{j+1})", "blue"),
@@ -56,14 +58,14 @@ SCHEMES: Mapping[str, Style] = {
 class Options(CommonOptions):
     """Options of ``randkern reproduce compositional-bounds``."""
 
-    spheres: tuple[int, ...] = option(
+    spheres: Sizes = option(
         (3, 4, 8), "n of the spheres of entries and functions: C² = n/2.", least=2
     )
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (500, 1000, 2000, 4000), "Numbers of features.", quick=(100, 200)
     )
     seeds: int = option(200, "Draws of the features.", quick=30, least=2)
-    dimensions: tuple[int, ...] = option(
+    dimensions: Sizes = option(
         (3, 4, 8, 16, 32, 64), "n of the spheres of the norms.", quick=(3, 8), least=2
     )
     draws: int = option(10_000, "Draws of z of a scheme.", quick=1000)
@@ -73,28 +75,21 @@ class Options(CommonOptions):
 def run(options: Options) -> pd.DataFrame:
     """Measure entries and functions on means over spheres, then norms of schemes."""
 
-    def approximated(case: Case) -> Iterator[Case]:
-        size = case["n_components"]
-        return approximation(case["n"], size, options.seeds, options.seed)
-
-    def measured_norm(case: Case) -> Case:
-        n, rng = case["n"], np.random.default_rng([options.seed, case["n"]])
+    def measure(case: Case) -> Any:
+        n, seed = case["n"], options.seed
+        if case["measure"] == "approximation":
+            return approximation(n, case["n_components"], options.seeds, seed)
+        rng = np.random.default_rng([seed, n])
         norm = scheme_norm(case["scheme"], n, options.draws, options.sets, rng)
         least = (n / 2) ** 0.5
         return {"norm": norm, "bound": least, "ratio": norm / least}
 
-    spheres = grid(
-        measure=["approximation"],
-        n=options.spheres,
-        n_components=options.n_components,
-    )
-    schemes = grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES)
-    return pd.concat(
-        [
-            measure_all(options, spheres, approximated),
-            measure_all(options, schemes, measured_norm),
-        ]
-    )
+    spheres, sizes = options.spheres, options.n_components
+    cases = [
+        *grid(measure=["approximation"], n=spheres, n_components=sizes),
+        *grid(measure=["norm"], n=options.dimensions, scheme=SCHEMES),
+    ]
+    return measure_all(options, cases, measure)
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
@@ -111,54 +106,34 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "{C2:g} | {draws:,} | {mean_square:.6f} | {largest:.6f} | "
         "{standard_error:.6f} | {bound:.6f}",
     )
+    own = frame.query("measure == 'norm'")
+    title = "Theorem 6: the bound of schemes of the sphere over √(n/2)"
     yield from pivot(
-        frame.query("measure == 'norm'"),
-        "Theorem 6: the bound of schemes of the sphere over √(n/2)",
-        "n",
-        "scheme",
-        "{ratio:.4f}",
-        headings=tuple(SCHEMES),
-        label=str,
+        own, title, "n", "scheme", "{ratio:.4f}", headings=tuple(SCHEMES), label=str
     )
 
 
 def figure(frame: pd.DataFrame) -> Any:
     """Return errors beside their bounds, and the bounds of schemes."""
     figure, axes = panels(3, size=(4.4, 4.2))
-    quantile = f"{1 - _DELTA:.0%} quantile of |error|"
-    for place, measure, key, title, label in (
-        (axes[0], "entry", "quantile", "Theorem 3: an entry", quantile),
-        (axes[1], "function", "largest", "Corollary 4: a function of norm 1", ""),
-    ):
+    styles = {
+        (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
+        for n, colour in ((3, "#B5B5B5"), (4, "#757575"), (8, "#202020"))
+        for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
+    }
+    for place, (measure, key) in zip(axes, _BOUNDED.items(), strict=False):
         own = frame.query(f"measure == '{measure}'")
-        own["measured"] = own[key]
-        curves(
-            place,
-            own.melt(["C2", "draws"], ["measured", "bound"], "kind"),
-            "draws",
-            "value",
-            {
-                (n / 2, kind): Style(f"C² = {n / 2:g}, {kind}", colour, *look)
-                for n, colour in ((3, "#B5B5B5"), (4, "#757575"), (8, "#202020"))
-                for kind, look in (("measured", ("o",)), ("bound", ("", DASHED)))
-            },
-            ("C2", "kind"),
-            title=title,
-            xlabel="draws q",
-            ylabel=label or "largest mean square error",
-        )
-    curves(
-        axes[2],
-        frame.query("measure == 'norm'"),
-        "n",
-        "ratio",
-        SCHEMES,
-        "scheme",
-        title="Theorem 6: no scheme is below 1",
-        xlabel="dimension n",
-        ylabel="bound of the scheme / √(n/2)",
-        log="x",
-    )
+        own = own.assign(measured=own[key])
+        own = own.melt(["C2", "draws"], ["measured", "bound"], "kind")
+        curves(place, own, "draws", "value", styles, ("C2", "kind"))
+    quantile = f"{1 - _DELTA:.0%} quantile of |error|"
+    name_axes(axes[0], "Theorem 3: an entry", "draws q", quantile)
+    title = "Corollary 4: a function of norm 1"
+    name_axes(axes[1], title, "draws q", "largest mean square error")
+    norms = frame.query("measure == 'norm'")
+    curves(axes[2], norms, "n", "ratio", SCHEMES, "scheme", log="x")
+    title, label = "Theorem 6: no scheme is below 1", "bound of the scheme / √(n/2)"
+    name_axes(axes[2], title, "dimension n", label)
     for place, room in zip(axes, (6, 6, 1.7), strict=True):
         place.set_ylim(top=room * place.get_ylim()[1])
         # A legend each: colours of the panels have different meanings.
@@ -167,7 +142,7 @@ def figure(frame: pd.DataFrame) -> Any:
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
-    for measure, key in (("entry", "quantile"), ("function", "largest")):
+    for measure, key in _BOUNDED.items():
         own = frame.query(f"measure == '{measure}'")
         shares = own[key] / own.bound
         yield (

@@ -19,7 +19,7 @@ Deviations.
 
 - Equal draws are merged and constants omitted when features are evaluated, as by
   default, but not when drawing is timed, so that one draw is made per feature.
-- The dense map is skipped if its matrix would exceed ``--memory-limit``.
+- The dense map is skipped if its matrix would exceed 4 GB.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +32,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import randkern
-from randkern._memory import resolve_memory_limit
 from randkern.plan import evaluate
 from randkern.skeletons import Exponential, fully_connected
 from randkern.study.measure import Measurement
 
-from ..figures import DASHED, Style, add_legend, curves, panels
-from ..options import CommonOptions, option
+from ..figures import DASHED, Style, add_legend, curves, name_axes, panels
+from ..options import CommonOptions, Sizes, option
 from ..process import Stopwatch
 from ..runner import Case, SkippedCase, grid, measure_all
 from ..tables import pivot, text
@@ -53,20 +52,20 @@ METHODS = {
 }
 _SKELETONS = ("deep", "gaussian")
 _CHANNELS = 3
-_MIN_ROWS = 64
+_MIN_ROWS, _MOST_BYTES = 64, 4e9
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """Options of ``randkern reproduce compositional-cost``."""
 
-    sides: tuple[int, ...] = option(
+    sides: Sizes = option(
         (24, 32, 48, 64, 96, 128),
         "Sides of the square images.",
         quick=(16, 24),
         least=16,  # two windows of 5 and stride 2 do not fit into a smaller image
     )
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (10_000, 100_000),
         "Numbers of features at which evaluation is timed.",
         quick=(200, 1000),
@@ -81,7 +80,6 @@ class Options(CommonOptions):
         1000, "Images of the exact kernel; 0 leaves it out.", quick=40, least=0
     )
     repeats: int = option(3, "Repeats of every time; the least are shown.", quick=1)
-    memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
 
 
 SKIPPED_BY = ("method", "side", "n_components")
@@ -89,17 +87,16 @@ SKIPPED_BY = ("method", "side", "n_components")
 
 def run(options: Options) -> pd.DataFrame:
     """Time drawing, evaluating and the exact kernel, side by side of the image."""
-    parts, sides = [], options.sides
-    for side in sides:
-        drawn = grid(side=[side], measure=["draw"], method=_SKELETONS)
-        parts.append(measure_all(options, drawn, partial(drawing, options)))
-        axes = {"method": METHODS, "n_components": options.n_components}
-        evaluated = grid(side=[side], measure=["evaluate"], **axes)
-        parts.append(measure_all(options, evaluated, partial(evaluating, options)))
+    works = {"draw": drawing, "evaluate": evaluating, "exact": exact_values}
+    cases, sizes = list[Case](), options.n_components
+    for side in options.sides:
+        own = {"side": side, "measure": "evaluate"}
+        cases += grid(side=[side], measure=["draw"], method=_SKELETONS)
+        cases += [own | c for c in grid(method=METHODS, n_components=sizes)]
     if options.exact_rows:
-        case = {"side": sides[0], "measure": "exact", "method": "deep"}
-        parts.append(measure_all(options, [case], partial(exact_values, options)))
-    return pd.concat(parts)
+        side = options.sides[0]
+        cases.append({"side": side, "measure": "exact", "method": "deep"})
+    return measure_all(options, cases, lambda c: works[c["measure"]](options, c))
 
 
 def _kernel(method: str, side: int, merged: bool) -> Any:
@@ -131,8 +128,7 @@ def evaluating(options: Options, case: Case) -> Case:
     """Time evaluation into a used array of at most about 10⁸ entries."""
     side, size, method = case["side"], case["n_components"], case["method"]
     d = 2 * side * side * _CHANNELS
-    limit = resolve_memory_limit(options.memory_limit)
-    if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
+    if method == "rahimi-recht" and 4 * d * (size // 2) > _MOST_BYTES:
         raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
     # The same total number of pixels as the images of the smallest side.
     rows = options.rows * min(options.sides) ** 2 // side**2
@@ -174,76 +170,52 @@ def exact_values(options: Options, case: Case) -> Case:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
+    own = frame.query("measure == 'draw'")
+    title = "seconds to draw (of processor time), by side of the image"
     yield from pivot(
-        frame.query("measure == 'draw'"),
-        "seconds to draw (of processor time), by side of the image",
-        "side",
-        "method",
-        "{seconds:.3f} ({cpu_seconds:.3f})",
-        label=str,
+        own, title, "side", "method", "{seconds:.3f} ({cpu_seconds:.3f})", label=str
     )
-    yield from pivot(
-        _evaluated(frame),
+    own = _evaluated(frame)
+    title = (
         "D = {n_components:,}: ns per entry of the feature matrix (of processor "
-        "time; pixels read, factors per feature)",
-        "side",
-        "method",
-        _cell,
-        label=str,
-        per="n_components",
+        "time; pixels read, factors per feature)"
     )
+    yield from pivot(own, title, "side", "method", _cell, label=str, per="n_components")
 
 
 def figure(frame: pd.DataFrame) -> Any:
     """Return times of evaluating and of drawing, and what grows with images."""
     figure, axes = panels(3, size=(3.8, 3.9))
-    evaluated = _evaluated(frame)
+    evaluated, drawn = _evaluated(frame), frame.query("measure == 'draw'")
     size = evaluated.n_components.max()
     evaluated = evaluated[evaluated.n_components == size]
-    for place, records, y, title, label in (
-        (
-            axes[0],
-            evaluated,
-            "cpu_nanoseconds",
-            f"evaluating, D = {size:,.0f}",
-            "processor ns per entry",
-        ),
-        (
-            axes[1],
-            frame.query("measure == 'draw'"),
-            "nanoseconds",
-            "drawing",
-            "ns per draw",
-        ),
-        (axes[2], evaluated, "pixels", "what grows", "different pixels read"),
-    ):
-        curves(
-            place,
-            records,
-            "side",
-            y,
-            METHODS,
-            title=title,
-            xlabel="side of the image",
-            ylabel=label,
-        )
+    curves(axes[0], evaluated, "side", "cpu_nanoseconds", METHODS)
+    curves(axes[1], drawn, "side", "nanoseconds", METHODS)
+    curves(axes[2], evaluated, "side", "pixels", METHODS)
+    xlabel = "side of the image"
+    title = f"evaluating, D = {size:,.0f}"
+    name_axes(axes[0], title, xlabel, "processor ns per entry")
+    name_axes(axes[1], "drawing", xlabel, "ns per draw")
+    name_axes(axes[2], "what grows", xlabel, "different pixels read")
     add_legend(figure)
     return figure
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
-    keys, evaluated = ["method", "n_components"], _evaluated(frame)
-    for (method, size), own in evaluated.groupby(keys, sort=False):
+    keys = ["method", "n_components"]
+    for (method, size), own in _evaluated(frame).groupby(keys, sort=False):
         if len(own) < 2:
             continue
         first, last = own.iloc[0], own.iloc[-1]
-        times, pixels = last.side / first.side, last.pixels / first.pixels
+        pixels, took, cpu = (
+            last[name] / first[name]
+            for name in ("pixels", "nanoseconds", "cpu_nanoseconds")
+        )
         read = f", pixels read {pixels:.1f}-fold" if pixels == pixels else ""
         yield (
             f"{method}, D = {size:,.0f}: from side {first.side} to side {last.side} "
-            f"({times**2:.0f} times as many pixels) the time of an entry grows "
-            f"{last.nanoseconds / first.nanoseconds:.2f}-fold, its processor time "
-            f"{last.cpu_nanoseconds / first.cpu_nanoseconds:.2f}-fold{read}"
+            f"({(last.side / first.side) ** 2:.0f} times as many pixels) the time of "
+            f"an entry grows {took:.2f}-fold, its processor time {cpu:.2f}-fold{read}"
         )
     for record in frame.query("measure == 'exact'").to_dict("records"):
         yield text(

@@ -50,8 +50,8 @@ Deviations.
 - CIFAR-10 is cropped to 24 × 24; pixels are angles; test rows are a sample.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -62,13 +62,13 @@ from numpy.typing import NDArray
 
 import randkern
 
-from ..figures import DASHED, DOTTED, Style, curves, panels
-from ..options import DataOptions, option
+from ..figures import DASHED, DOTTED, Style, curves, name_axes, panels
+from ..options import Names, Sizes, option
 from ..process import Stopwatch
 from ..runner import Case, measure_all
 from ..scoring import fit_and_score, held_out_error, misclassified
 from ..tables import at_edges, count, edge_notes, pivot
-from .images import Images, build_skeleton, load_circle_images
+from .images import CircleImageOptions, Images, build_skeleton, load_circle_images
 
 CURVES = {
     "gaussian": Style("gaussian", "black"),
@@ -83,13 +83,13 @@ RATIOS = {
     "1/2": lambda n: n / 2,
     "1": lambda n: n,
 }
-# Ratio of D and n: its text, and the style of its curves.
-_REGIMES: Mapping[str | None, tuple[str, str, str, Any]] = {
-    "sqrt": ("D = √n", "grey", "v", DOTTED),
-    "1/4": ("D = n·1/4", "sky", "^", DASHED),
-    "1/2": ("D = n·1/2", "green", "o", "-."),
-    "1": ("D = n", "red", "s", (0, (6, 1))),
-    None: ("exact", "black", "X", "-"),
+# Of each ratio of D and n, and of kernels.
+_REGIMES = {
+    "sqrt": Style("D = √n", "grey", "v", DOTTED),
+    "1/4": Style("D = n·1/4", "sky", "^", DASHED),
+    "1/2": Style("D = n·1/2", "green", "o", "-."),
+    "1": Style("D = n", "red", "s", (0, (6, 1))),
+    "exact": Style("exact", "black", "X"),
 }
 LOSSES = ("ridge", "svc", "logistic")
 MEASURES = ("features", "growth", "risk")
@@ -104,12 +104,9 @@ Matrix = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Options(DataOptions):
+class Options(CircleImageOptions):
     """Options of ``randkern reproduce compositional-structure``."""
 
-    data: str = option(
-        "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
-    )
     n: int = option(
         4000,
         "Training rows of the features, and most of the kernels.",
@@ -117,19 +114,19 @@ class Options(DataOptions):
         least=_MIN_ROWS,
     )
     n_test: int = option(4000, "Test rows.", quick=200)
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (1000, 5000, 20_000), "Numbers of features.", quick=(50, 200)
     )
-    growth: tuple[int, ...] = option(
+    growth: Sizes = option(
         (500, 1000, 2000, 4000, 8000, 16_000, 50_000),
         "Training rows of the growth.",
         quick=(120, 240),
         least=_MIN_ROWS,
     )
     seeds: int = option(3, "Draws of the features of the growth.", quick=1)
-    measures: tuple[str, ...] = option(MEASURES, "", among=MEASURES)
-    grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.", among=GROWING)
-    losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.", among=LOSSES)
+    measures: Names = option(MEASURES, "", among=MEASURES)
+    grown: Names = option(GROWING, "Skeletons of the growth.", among=GROWING)
+    losses: Names = option(LOSSES, "Losses of the growth.", among=LOSSES)
     entries: int = option(16_000_000, "Most entries of a feature matrix of the growth.")
 
 
@@ -182,6 +179,16 @@ class Work:
             self.factors[curve] = _Drawn(L, Z_test, fit, watch.lap().seconds)
         return self.factors[curve]
 
+    def machine(self, curve: str) -> tuple[float, float]:
+        """Return the hinge loss of the kernel's machine on all rows, and its norm."""
+        if curve not in self.machines:
+            exact, y = self.factor(curve), self.images.y_train[: self.options.n]
+            C, _ = self.choose("svc", exact.Z)
+            machine = _model("svc", C, exact.Z).fit(exact.Z, y)
+            loss = _hinge_loss(machine, exact.Z_test, self.images.y_test)
+            self.machines[curve] = loss, 1 / float(machine.margin_.min())
+        return self.machines[curve]
+
     def choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
         """Return the penalty with the smallest validation error, and this.
 
@@ -193,9 +200,7 @@ class Work:
         if loss == "ridge":
             size = Z.shape[1] if Z.shape[1] <= len(fitted) else None
             linear, strongest_first = randkern.Linear(), _ALPHAS[::-1].tolist()
-            error, alpha = held_out_error(
-                linear, strongest_first, size, Z[:n], y, np.arange(held)
-            )
+            error, alpha = held_out_error(linear, strongest_first, size, Z[:n], y, held)
             return alpha, error
         chosen, least = _CS[0], float("inf")
         for C in _CS:
@@ -207,42 +212,23 @@ class Work:
                 chosen, least = C, error
         return chosen, least
 
-    def risk(self, case: Case) -> Iterator[Case]:
-        """Measure the excess hinge loss of features, beside bound (8) of Theorem 5."""
-        curve, size, n = case["curve"], case["n_components"], case["n_train"]
-        if curve not in self.machines:
-            exact, y = self.factor(curve), self.images.y_train[: self.options.n]
-            C, _ = self.choose("svc", exact.Z)
-            machine = _model("svc", C, exact.Z).fit(exact.Z, y)
-            loss = _hinge_loss(machine, exact.Z_test, self.images.y_test)
-            self.machines[curve] = loss, 1 / float(machine.margin_.min())
-        least, norm = self.machines[curve]
-        C = norm / (8 * n) ** 0.5
-        for seed in range(self.options.seed, self.options.seed + self.options.seeds):
-            drawn = self.draw(curve, size, n, seed)
-            model = _model("svc", C, drawn.Z).fit(drawn.Z, self.images.y_train[:n])
-            loss = _hinge_loss(model, drawn.Z_test, self.images.y_test)
-            yield {
-                "seed": seed,
-                **{"loss": "hinge", "alpha": 1 / C, "at_edge": [], "norm": norm},
-                **{"risk": loss, "kernel_risk": least, "excess": loss - least},
-                "bound": norm * ((8 / n) ** 0.5 + (2 / size) ** 0.5),
-            }
-
     def measure(self, case: Case) -> Iterator[Case]:
         """Choose penalties with the first draw, then fit and score every draw."""
-        size, n = case["n_components"], case["n_train"]
-        grows, first = case["measure"] == "growth", self.options.seed
+        size, n, first = case["n_components"], case["n_train"], self.options.seed
+        grows = case["measure"] != "features"
         several = self.options.seeds if grows and size is not None else 1
-        y, y_test = self.images.y_train[:n], self.images.y_test
-        chosen: dict[str, tuple[float, float]] = {}
+        y, chosen = self.images.y_train[:n], dict[str, tuple[float, float]]()
         for seed in range(first, first + several):
             drawn = self.draw(case["curve"], size, n, seed)
+            if case["measure"] == "risk":
+                yield {"seed": seed, **self.risk(case["curve"], drawn, y)}
+                continue
             for loss in self.options.losses if grows else LOSSES[:1]:
                 if loss not in chosen:
                     chosen[loss] = self.choose(loss, drawn.Z)
                 model = _model(loss, chosen[loss][0], drawn.Z)
-                trial = fit_and_score(model, drawn.Z, y, drawn.Z_test, y_test)
+                rows = drawn.Z, y, drawn.Z_test, self.images.y_test
+                trial = fit_and_score(model, *rows)
                 outcome = getattr(model, "solution_", None)
                 yield {
                     "seed": seed,
@@ -252,6 +238,18 @@ class Work:
                     "predict_seconds": drawn.predict_seconds + trial.predict.seconds,
                     "outcome": outcome.outcome.name.lower() if outcome else "converged",
                 }
+
+    def risk(self, curve: str, drawn: _Drawn, y: NDArray[Any]) -> Case:
+        """Return the excess hinge loss of features, beside bound (8) of Theorem 5."""
+        (least, norm), (n, size) = self.machine(curve), drawn.Z.shape
+        C = norm / (8 * n) ** 0.5
+        model = _model("svc", C, drawn.Z).fit(drawn.Z, y)
+        loss = _hinge_loss(model, drawn.Z_test, self.images.y_test)
+        return {
+            **{"loss": "hinge", "alpha": 1 / C, "at_edge": [], "norm": norm},
+            **{"risk": loss, "kernel_risk": least, "excess": loss - least},
+            "bound": norm * ((8 / n) ** 0.5 + (2 / size) ** 0.5),
+        }
 
 
 SKIPPED_BY = ("data", "curve", "n_components")
@@ -281,15 +279,9 @@ def run(options: Options) -> pd.DataFrame:
     kernels["gaussian"] = randkern.Gaussian(lengthscale)
     for curve in CURVES:  # compiles
         work.draw(curve, _COMPILED, options.n, options.seed)
-    cases = _cases(options, images.name, len(images.X_train))
-    risks = _risk_cases(options, images)
-    records = pd.concat(
-        [
-            measure_all(options, cases, work.measure),
-            measure_all(options, risks, work.risk),
-        ]
-    )
-    described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
+    rows = len(images.X_train)
+    records = measure_all(options, _cases(options, images.name, rows), work.measure)
+    described = images.describe() | {"n_train": min(options.n, rows)}
     sets = {images.name: described}
     records.attrs["dataset"] = {"name": images.name, "sets": sets}
     records.attrs["lengthscales"] = {images.name: lengthscale}
@@ -297,8 +289,8 @@ def run(options: Options) -> pd.DataFrame:
 
 
 def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
-    """Yield features by D, the kernels, and the growth with n."""
-    n, sizes = min(options.n, rows), options.n_components
+    """Yield features by D, the kernels, and what grows with n."""
+    most, sizes = min(options.n, rows), options.n_components
 
     def case(measure: str, curve: str, size: int | None, n: int) -> Case:
         named = {"measure": measure, "data": data, "curve": curve}
@@ -306,28 +298,20 @@ def _cases(options: Options, data: str, rows: int) -> Iterator[Case]:
 
     for curve in CURVES if "features" in options.measures else ():
         for size in (*sizes, None) if curve in EXACT else sizes:
-            yield case("features", curve, size, n)
-    grown = sorted({min(n, rows) for n in options.growth})
-    if "growth" not in options.measures:
-        return
-    for n, curve in product(grown, options.grown):
-        for ratio, of_rows in RATIOS.items():
-            size = max(2, round(of_rows(n)))
-            if n * size <= options.entries:
-                yield case("growth", curve, size, n) | {"ratio": ratio}
-        if n <= options.n:
-            yield case("growth", curve, None, n) | {"ratio": None}
-
-
-def _risk_cases(options: Options, images: Images) -> Iterator[Case]:
-    """Yield features of at most ``--n`` rows."""
-    grown = sorted({min(n, options.n, len(images.X_train)) for n in options.growth})
-    for n, curve in product(grown if "risk" in options.measures else (), options.grown):
-        for ratio, of_rows in RATIOS.items():
-            named = {"measure": "risk", "data": images.name, "curve": curve}
-            size = max(2, 2 * round(of_rows(n) / 2))  # two columns a draw
-            if n * size <= options.entries:
-                yield {**named, "n_components": size, "n_train": n, "ratio": ratio}
+            yield case("features", curve, size, most)
+    for measure in options.measures:
+        if measure == "features":
+            continue
+        # A draw has two columns, and kernels have at most ``--n`` rows.
+        even, limit = (1, rows) if measure == "growth" else (2, most)
+        grown = sorted({min(n, limit) for n in options.growth})
+        for n, curve in product(grown, options.grown):
+            for ratio, of_rows in RATIOS.items():
+                size = max(2, even * round(of_rows(n) / even))
+                if n * size <= options.entries:
+                    yield case(measure, curve, size, n) | {"ratio": ratio}
+            if measure == "growth" and n <= options.n:
+                yield case(measure, curve, None, n) | {"ratio": None}
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
@@ -340,13 +324,9 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "curve",
         "{test_error:.2p} ({fit_seconds:.1f})",
     )
+    title = "{data}, {loss}: D as a function of n, and exact kernels: test error in %"
     yield from pivot(
-        growth,
-        "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
-        "n_train",
-        "{curve}, {regime}",
-        "{test_error:.2p}",
-        per="loss",
+        growth, title, "n_train", "{curve}, {regime}", "{test_error:.2p}", per="loss"
     )
     yield from pivot(
         gaps[gaps.n_train == gaps.n_train.max()],
@@ -355,7 +335,7 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         ("loss", "curve"),
         "ratio",
         "{difference:+.1p} ({standard_error:.1p})",
-        headings={ratio: regime for ratio, (regime, *_) in _REGIMES.items() if ratio},
+        headings={ratio: _REGIMES[ratio].label for ratio in RATIOS},
         corner="loss, skeleton",
         label=lambda loss, curve: f"{loss}, {curve}",
     )
@@ -380,57 +360,34 @@ def figure(frame: pd.DataFrame) -> Any:
     figure, axes = panels(n, columns, (3.8, 3.6))
     places = iter(axes)
     if len(features):
-        title, place = f"{features.data.iloc[0]}: ridge", next(places)
-        curves(
-            place,
-            features,
-            "n_components",
-            "test_error",
-            CURVES,
-            "curve",
-            title=title,
-            log="x",
-        )
+        place = next(places)
+        curves(place, features, "n_components", "test_error", CURVES, "curve", log="x")
+        name_axes(place, f"{features.data.iloc[0]}: ridge")
         low, high = place.get_ylim()
         place.set_ylim(top=high + 0.4 * (high - low))
         place.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
+    styles = {style.label: style for style in _REGIMES.values()}
     for skeleton, loss in product(skeletons, losses):
-        curves(
-            next(places),
-            growth[(growth.curve == skeleton) & (growth.loss == loss)],
-            "n_train",
-            "test_error",
-            {regime: Style(regime, *look) for regime, *look in _REGIMES.values()},
-            "regime",
-            title=f"{skeleton}, {loss}: D grows with n",
-            bars="spread",
-        )
+        place = next(places)
+        own = growth[(growth.curve == skeleton) & (growth.loss == loss)]
+        curves(place, own, "n_train", "test_error", styles, "regime", bars="spread")
+        name_axes(place, f"{skeleton}, {loss}: D grows with n")
     if len(growth):
         last = axes[n - len(bounded) - 1].get_legend_handles_labels()
         figure.legend(*last, loc="outside lower center", ncols=5, frameon=False)
-    for place, skeleton in zip(axes[n - len(bounded) :], bounded, strict=True):
-        _draw_risk(place, risk[risk.curve == skeleton])
+    both = {}
+    for name, style in styles.items():
+        both[name, "excess"] = replace(style, dashes="-")
+        both[name, "bound"] = replace(style, label="", marker="", dashes=DASHED)
+    by = ("regime", "kind")
+    for place, skeleton in zip(places, bounded, strict=True):
+        own = risk[risk.curve == skeleton]
+        own = own.melt(["n_train", "regime"], ["excess", "bound"], "kind")
+        curves(place, own, "n_train", "value", both, by, bars="spread")
+        title = f"{skeleton}, hinge loss (dashed: bound (8))"
+        name_axes(place, title, ylabel="excess risk")
+        place.legend(frameon=False, fontsize=8)
     return figure
-
-
-def _draw_risk(axes: Any, risk: pd.DataFrame) -> None:
-    """Draw the excess risk and its bound, dashed, against n."""
-    styles = {}
-    for regime, colour, marker, _ in _REGIMES.values():
-        styles[regime, "excess"] = Style(regime, colour, marker)
-        styles[regime, "bound"] = Style("", colour, "", DASHED)
-    curves(
-        axes,
-        risk.melt(["n_train", "regime"], ["excess", "bound"], "kind"),
-        "n_train",
-        "value",
-        styles,
-        ("regime", "kind"),
-        title=f"{risk.curve.iloc[0]}, hinge loss (dashed: bound (8))",
-        ylabel="excess risk",
-        bars="spread",
-    )
-    axes.legend(frameon=False, fontsize=8)
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
@@ -459,11 +416,11 @@ def of_measure(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
     columns = ["measure", "curve", "n_train", "loss", "ratio"]
     records = frame.reindex(columns=[*dict.fromkeys([*columns, *frame])])
     records = records[records.measure == measure]
-    return records.assign(regime=[_REGIMES[_key(r)][0] for r in records.ratio])
+    return records.assign(regime=[_regime(ratio) for ratio in records.ratio])
 
 
-def _key(ratio: Any) -> str | None:
-    return None if ratio != ratio else ratio
+def _regime(ratio: Any) -> str:
+    return _REGIMES["exact" if pd.isna(ratio) else ratio].label
 
 
 def _hinge_loss(machine: Any, Z: Matrix, y: Any) -> float:
@@ -491,12 +448,12 @@ def _edge_notes(records: pd.DataFrame) -> Iterator[str]:
     at_edge = at_edge.assign(ratio=at_edge.get("ratio"))
     for named, own in at_edge.groupby(keys, sort=False, dropna=False):
         data, measure, curve, loss, ratio = named
-        who, sizes = f"{data}, {curve}, {loss}, D", own.n_components
+        size, sizes = "D", own.n_components
         if measure == "growth":
-            regime = _REGIMES[_key(ratio)][0]
-            who, sizes = f"{data}, {curve}, {loss}, {regime}, n", own.n_train
+            size, sizes = f"{_regime(ratio)}, n", own.n_train
         listed = ", ".join(dict.fromkeys(map(count, sizes)))
-        yield from edge_notes(f"{who} = {listed}", own.at_edge.iloc[0])
+        who = f"{data}, {curve}, {loss}, {size} = {listed}"
+        yield from edge_notes(who, own.at_edge.iloc[0])
 
 
 def growth_gaps(frame: pd.DataFrame) -> pd.DataFrame:

@@ -37,7 +37,7 @@ from randkern.skeletons import Exponential, TableToBases
 from randkern.study.preparation import TEST_SHARE
 
 from ..figures import BLUE, RED, add_legend, name_axes, panels
-from ..options import CommonOptions, option
+from ..options import CommonOptions, Names, option
 from ..runner import Case, grid, measure_all
 from ..scoring import fit_and_score
 from ..tables import count, mean_interval, pivot
@@ -65,7 +65,7 @@ Setting = dict[str, float]
 class Options(CommonOptions):
     """Options of ``randkern reproduce compositional-tables``."""
 
-    data: tuple[str, ...] = option(_TABLES, "", among=_TABLES)
+    data: Names = option(_TABLES, "", among=_TABLES)
     n_components: int = option(1000, "Features, beside the exact kernels.", quick=100)
     repeats: int = option(10, "Splits into training and test rows.", quick=2, least=2)
     rows: int = option(800, "Rows of the generated table.", quick=120, least=100)
@@ -163,25 +163,15 @@ def fitted(options: Options, case: Case) -> Iterator[Case]:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        means(frame),
-        "test error in %, means over {arguments[repeats]} splits",
-        ("data", "n_components"),
-        "method",
-        "{test_error:.1p}",
-        headings=METHODS,
+    by = ("data", "n_components")
+    look: Mapping[str, Any] = {"headings": METHODS}
+    title = "test error in %, means over {arguments[repeats]} splits"
+    yield from pivot(means(frame), title, by, "method", "{test_error:.1p}", **look)
+    title = (
+        f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 % interval)"
     )
-    yield from pivot(
-        differences(frame),
-        (
-            f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
-            "% interval)"
-        ),
-        ("data", "n_components"),
-        "method",
-        "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
-        headings=METHODS,
-    )
+    cell = "{difference:+.1p} ({low:+.1p} to {high:+.1p})"
+    yield from pivot(differences(frame), title, by, "method", cell, **look)
 
 
 def figure(frame: pd.DataFrame) -> Any:
@@ -197,18 +187,12 @@ def figure(frame: pd.DataFrame) -> Any:
             (True, "exact", BLUE, "o", 0.12),
             (False, several, RED, "^", -0.12),
         ):
+            look: Mapping[str, Any] = {"c": colour, "marker": marker, "linewidths": 0}
             for records, size, alpha in ((splits, 14, 0.3), (averages, 48, 1.0)):
                 own = records[records.n_components.isna() == exact]
-                place.scatter(
-                    100 * own.test_error,
-                    own.method.map(rows) + shift,
-                    s=size,
-                    c=colour,
-                    marker=marker,
-                    alpha=alpha,
-                    linewidths=0,
-                    label=label if records is averages else None,
-                )
+                x, y = 100 * own.test_error, own.method.map(rows) + shift
+                name = label if records is averages else None
+                place.scatter(x, y, s=size, alpha=alpha, label=name, **look)
         place.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
         place.set_xlim(left=0)
         name_axes(place, data, "test error (%)")
@@ -217,16 +201,29 @@ def figure(frame: pd.DataFrame) -> Any:
 
 
 def notes(frame: pd.DataFrame) -> Iterator[str]:
-    for e in edges(frame):
-        share = max(e["at_least"], e["at_greatest"])
-        # A depth cannot be less than 1.
-        if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
-            end = "least" if e["at_least"] == share else "greatest"
-            yield (
-                f"warning, {e['data']}, {METHODS[e['method']]}, D = "
-                f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
-                f"chose the {end} {e['parameter']} that was tried"
-            )
+    """Yield which choices were mostly the smallest or largest of those tried."""
+    quick = frame.attrs["arguments"]["quick"]
+    for named, own in frame.groupby(_KEYS, sort=False, dropna=False):
+        data, method, size = named
+        tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
+        chosen = pd.DataFrame({"alpha": own.alpha})
+        if size != size:  # with features, only the penalty is chosen again
+            chosen = chosen.join(pd.DataFrame(list(own.setting), own.index))
+            for name in chosen.columns.drop("alpha"):
+                tried[name] = [setting[name] for setting in settings(method, quick)]
+        for name, values in tried.items():
+            ends = {"least": min(values), "greatest": max(values)}
+            shares = {
+                end: (chosen[name] == value).mean() for end, value in ends.items()
+            }
+            end = max(shares, key=lambda end: shares[end])
+            # A depth cannot be less than 1.
+            if shares[end] > 0.5 and (name, end) != ("depth", "least"):
+                yield (
+                    f"warning, {data}, {METHODS[method]}, D = {count(size)}: "
+                    f"{100 * shares[end]:.0f} % of the splits chose the {end} {name} "
+                    "that was tried"
+                )
 
 
 def settings(method: str, quick: bool = False) -> list[Setting]:
@@ -313,23 +310,3 @@ def differences(records: pd.DataFrame) -> pd.DataFrame:
             row |= zip(("difference", "low", "high"), mean_interval(own), strict=True)
             rows.append(row | {"seeds": len(own)})
     return pd.DataFrame(rows)
-
-
-def edges(frame: pd.DataFrame) -> Iterator[Case]:
-    """Yield how often a choice was the smallest or largest of those tried."""
-    quick = frame.attrs["arguments"]["quick"]
-    for named, own in frame.groupby(_KEYS, sort=False, dropna=False):
-        data, method, size = named
-        tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
-        chosen = pd.DataFrame({"alpha": own.alpha})
-        if size != size:  # with features, only the penalty is chosen again
-            chosen = chosen.join(pd.DataFrame(list(own.setting), own.index))
-            for name in chosen.columns.drop("alpha"):
-                tried[name] = [setting[name] for setting in settings(method, quick)]
-        for name, values in tried.items():
-            least = float((chosen[name] == min(values)).mean())
-            greatest = float((chosen[name] == max(values)).mean())
-            if least or greatest:
-                edge = {"data": data, "method": method, "parameter": name}
-                edge["n_components"] = None if size != size else int(size)
-                yield edge | {"at_least": least, "at_greatest": greatest}

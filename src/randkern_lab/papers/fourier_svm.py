@@ -21,7 +21,7 @@ Deviations.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -35,32 +35,30 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.exceptions import NotSeparableError
 
-from ..contenders import Contender
-from ..figures import DASHED, Style, add_legend, curves, panels
-from ..options import DataOptions, option
+from ..figures import DASHED, Style, add_legend, curves, name_axes, panels
+from ..options import DataOptions, Sizes, option
 from ..runner import Case, SkippedCase, measure_all
 from ..scoring import fit_and_score
 from ..tables import fitted_power, listing, pivot
 
-METHODS = {
-    "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
-    "laplacian": Contender("Laplacian", "red", "s", make=randkern.Laplacian),
-    "cauchy": Contender("Cauchy", "green", "^", make=randkern.Cauchy),
-    "SVC": Contender("scikit-learn's SVC", "black", "X", "--"),
-}
 KERNELS = {
-    name: method.make for name, method in METHODS.items() if method.make is not None
+    "gaussian": randkern.Gaussian,
+    "laplacian": randkern.Laplacian,
+    "cauchy": randkern.Cauchy,
+}
+METHODS = {
+    "gaussian": Style("Gaussian", "blue"),
+    "laplacian": Style("Laplacian", "red", "s"),
+    "cauchy": Style("Cauchy", "green", "^"),
+    "SVC": Style("scikit-learn's SVC", "black", "X", "--"),
 }
 FOURIER = ("pair", "offset")
+_OFFSET: Mapping[str, Any] = {"dashes": DASHED, "filled": False}
 _MAPS = {
-    (kernel, fourier): Style(
-        f"{style.label}{label}", style.colour, style.marker, dashes, filled
-    )
-    for kernel, style in METHODS.items()
-    for fourier, label, dashes, filled in (
-        ("pair", "", "-", True),  # which all other panels have
-        ("offset", ", offset", DASHED, False),
-    )
+    (name, fourier): METHODS[name]
+    if fourier == "pair"  # which all other panels have
+    else replace(METHODS[name], label=f"{METHODS[name].label}, offset", **_OFFSET)
+    for name, fourier in product(KERNELS, FOURIER)
 }
 _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
@@ -72,13 +70,13 @@ _FEW = 20
 class Options(DataOptions):
     """Options of ``randkern reproduce fourier-svm``."""
 
-    rows: tuple[int, ...] = option(
+    rows: Sizes = option(
         (1000, 3000, 10_000, 30_000, 100_000),
         "Numbers of generated rows.",
         quick=(200, 400, 800),
         least=20,  # so that both labels occur
     )
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (100, 300, 1000, 3000), "Numbers of features.", quick=(20, 60)
     )
     components: int = option(1000, "Number of features while the rows vary.", quick=100)
@@ -118,21 +116,17 @@ def run(options: Options) -> pd.DataFrame:
     def measure(case: Case) -> Case:
         """Fit one machine, and score it or record its certificate."""
         task, n = tasks[case["dataset"]], case["n_train"]
-        if case.get("method") == "SVC":
+        name = case.get("kernel") or case["method"]
+        if name == "SVC":
             if n > options.peer_rows:
                 most = options.peer_rows
                 raise SkippedCase(f"it was asked for up to {most:,} rows (--peer-rows)")
             kernel = randkern.Gaussian("scale").resolve(task.X[:n])
             gamma = 1 / (2 * kernel.lengthscale**2)
-            machine = SVC(C=task.penalty, gamma=gamma, cache_size=1000)
-            return _scored(machine, task, n)
-        model = make_classifier(
-            KERNELS[case.get("kernel") or case["method"]]("scale"),
-            task.penalty,
-            case["n_components"],
-            case.get("fourier"),
-            case.get("seed", 0),
-        )
+            return _scored(SVC(C=task.penalty, gamma=gamma, cache_size=1000), task, n)
+        kernel, size = KERNELS[name]("scale"), case["n_components"]
+        drawn = case.get("fourier"), case.get("seed", 0)
+        model = make_classifier(kernel, task.penalty, size, *drawn)
         if case["measure"] == "certificate":
             return _certificate(model, task)
         scored = _scored(model, task, n)
@@ -222,13 +216,10 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
         "{cpu_seconds:.2f} ({accuracy:.4f})",
         per="dataset",
     )
+    own = by_map(frame)
+    title = "{dataset}, soft margins, {n_train:,} rows: test accuracy"
     yield from pivot(
-        by_map(frame),
-        "{dataset}, soft margins, {n_train:,} rows: test accuracy",
-        "n_components",
-        "{kernel}, {map}",
-        "{accuracy:.4f}",
-        per="dataset",
+        own, title, "n_components", "{kernel}, {map}", "{accuracy:.4f}", per="dataset"
     )
     yield from listing(
         frame.query("measure == 'hard'"),
@@ -254,19 +245,13 @@ def figure(frame: pd.DataFrame) -> Any:
     for i, data in enumerate(sets):
         own = by_rows[by_rows.dataset == data]
         left, middle, right = axes[3 * i : 3 * i + 3]
-        curves(left, own, "n_train", "cpu_seconds", METHODS, title=data)
-        accuracy: Mapping[str, Any] = {"log": "x", "ylabel": "test accuracy"}
-        curves(middle, own, "n_train", "accuracy", METHODS, title=data, **accuracy)
-        curves(
-            right,
-            soft[soft.dataset == data],
-            "n_components",
-            "accuracy",
-            _MAPS,
-            ("kernel", "map"),
-            title=f"{data}: features",
-            **accuracy,
-        )
+        features, by = soft[soft.dataset == data], ("kernel", "map")
+        curves(left, own, "n_train", "cpu_seconds", METHODS)
+        curves(middle, own, "n_train", "accuracy", METHODS, log="x")
+        curves(right, features, "n_components", "accuracy", _MAPS, by, log="x")
+        name_axes(left, data)
+        name_axes(middle, data, ylabel="test accuracy")
+        name_axes(right, f"{data}: features", ylabel="test accuracy")
     add_legend(figure)
     return figure
 

@@ -31,11 +31,17 @@ class BinaryImageOptions(DataOptions):
     """Options of experiments on binarized images (:func:`load_binary_images`)."""
 
     data: str = option(
-        "auto",
-        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
-        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
+        "fashion-mnist",
+        "fashion-mnist, fashion-mnist-sample, mnist or digits.",
         quick="digits",
     )
+
+
+@dataclass(frozen=True)
+class CircleImageOptions(DataOptions):
+    """Options of experiments on images of angles (:func:`load_circle_images`)."""
+
+    data: str = option("cifar10", "cifar10, mnist or digits.", quick="digits")
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,10 @@ def load_binary_images(
 ) -> Images:
     """Load an image set and binarize it: pixels above a threshold in [0, 1] are lit.
 
-    ``"auto"`` is the first existing folder of ``fashion-mnist``, ``mnist`` and
-    ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`; if the
-    threshold is None, it is the best of :func:`threshold_errors`, the least of several.
+    If the threshold is None, it is the best of :func:`threshold_errors`, the least of
+    several.
     """
-    folders = ("fashion-mnist", "mnist", "fashion-mnist-sample")
-    dataset = _load_labelled(data, data_dir, folders)
+    dataset = _load_labelled(data, data_dir)
     complete = prepare(dataset)
     errors: dict[float, float] = {}
     if threshold is None:
@@ -121,14 +125,14 @@ def threshold_errors(X: NDArray[Any], y: NDArray[Any]) -> dict[float, float]:
     with 1,000 optical features of degree 2, at the best of nine penalties.
     """
     rows = np.random.default_rng(0).permutation(len(X))[:_SEARCH_ROWS]
-    held_out, size = np.arange(len(rows) // 4), min(_SEARCH_COMPONENTS, len(rows))
+    size = min(_SEARCH_COMPONENTS, len(rows))
     errors = {}
     for threshold in _THRESHOLDS:
         bits = ThresholdBinarizer(threshold).fit_transform(X[rows]).astype(np.float32)
         diagonal = max(1.0, float(np.mean(bits.sum(axis=1) ** 2)))
         alphas = [alpha * diagonal for alpha in _SEARCH_ALPHAS]
         errors[threshold], _ = held_out_error(
-            randkern.Optical(2), alphas, size, bits, y[rows], held_out
+            randkern.Optical(2), alphas, size, bits, y[rows], len(rows) // 4
         )
     return errors
 
@@ -144,10 +148,9 @@ def load_circle_images(
     """Load images, crop 32 × 32 ones to the central 24 × 24, and map pixels to angles.
 
     A pixel p in [0, 1] becomes the angle π/2·(2p − 1); `n_train` and `n_test` images
-    are drawn, or all if there are fewer. ``"auto"`` is the first existing folder of
-    ``cifar10`` and ``mnist`` in `data_dir`, and digits without `data_dir`.
+    are drawn, or all if there are fewer.
     """
-    dataset = _load_labelled(data, data_dir, ("cifar10", "mnist"))
+    dataset = _load_labelled(data, data_dir)
     prepared, rng = prepare(dataset, random_state=seed), np.random.default_rng(seed)
     shape, parts = dataset.image_shape, list[Any]()
     for X, y, most in (
@@ -181,18 +184,8 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> skeletons.Skeleton
     return skeletons.fully_connected(int(np.prod(shape)), activation=activation)
 
 
-def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -> Any:
-    """Load an image classification data set; "auto" is the first of some folders."""
-    if data == "auto":
-        there = ["digits"]
-        if data_dir is not None:
-            there = [name for name in folders if (data_dir / name).exists()]
-        if not there:
-            raise ValueError(
-                f"{data_dir} has none of the folders {', '.join(folders)}; name the "
-                "data with --data, or leave --data-dir out for scikit-learn's digits"
-            )
-        data = there[0]
+def _load_labelled(data: str, data_dir: Path | None) -> Any:
+    """Load an image classification data set."""
     dataset: Any = None
     if data in DATASET_NAMES:  # other names are those of tables
         dataset = load_dataset(data, data_dir=data_dir)

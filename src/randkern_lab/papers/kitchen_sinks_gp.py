@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 import randkern
 
 from ..figures import BLUE, DASHED, RED, Style, curves, name_axes, panels
-from ..options import CommonOptions, option
+from ..options import CommonOptions, Sizes, option
 from ..process import Stopwatch
 from ..runner import Case, measure_all
 from ..tables import fitted_power, listing, pivot
@@ -67,7 +67,7 @@ class Options(CommonOptions):
     bases: int = option(
         1000, "Basis functions of the curves, of two columns each.", quick=150
     )
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (30, 100, 300, 1000, 3000), "Columns of the errors.", quick=(30, 100, 300)
     )
     lengthscale: float = option(0.5, "Of the Gaussian kernel.")
@@ -139,6 +139,10 @@ def basis(w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
     return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
 
 
+def _root(values: NDArray[Any]) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
 def run(options: Options) -> pd.DataFrame:
     """Measure errors by D in both conventions; draw curves; learn hyperparameters."""
     process = Process.drawn(options)
@@ -161,10 +165,7 @@ def run(options: Options) -> pd.DataFrame:
             rng = np.random.default_rng(case["seed"])
             w = process.frequencies(case["n_components"] // 2, rng)
             result = process.written_out(w)
-        mean, sd = (
-            float(np.sqrt(np.mean((a - b) ** 2)))
-            for a, b in zip(result, exact, strict=True)
-        )
+        mean, sd = (_root(a - b) for a, b in zip(result, exact, strict=True))
         seconds = watch.lap().seconds
         return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
 
@@ -185,6 +186,7 @@ def run(options: Options) -> pd.DataFrame:
     pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
     same = basis(w / (2 * np.pi), process.X)
     beside = process.written_out(w / (2 * np.pi)), posteriors["1"]
+    features, posterior = np.abs(same - pairs).max(), np.abs(np.subtract(*beside)).max()
     parts: dict[str, Any] = {
         "error": measure_all(options, cases(), measure),
         "row": {"x": process.X[:, 0], "y": process.y},
@@ -194,19 +196,10 @@ def run(options: Options) -> pd.DataFrame:
             for x, mean, sd in zip(_GRID[:, 0], *curve, strict=True)
         ],
         "frequency": [
-            {
-                "convention": convention,
-                "expected": 1 / (CONVENTIONS[convention] * ell),
-                "found": np.sqrt(np.mean(drawn**2)),
-            }
-            for convention, drawn in (("2*pi", own), ("1", w))
+            {"convention": name, "expected": 1 / (c * ell), "found": _root(drawn)}
+            for (name, c), drawn in zip(CONVENTIONS.items(), (own, w), strict=True)
         ],
-        "difference": [
-            {
-                "features": np.abs(same - pairs).max(),
-                "posterior": np.abs(np.subtract(*beside)).max(),
-            }
-        ],
+        "difference": [{"features": features, "posterior": posterior}],
         "learned": [process.learned(None), process.learned(size)],
     }
     frame = pd.concat(pd.DataFrame(rows).assign(measure=n) for n, rows in parts.items())
@@ -215,14 +208,12 @@ def run(options: Options) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        shown_roots(frame),
+    own = shown_roots(frame)
+    title = (
         "root mean square error against the exact process, {arguments[repeats]} "
-        "draws each",
-        "n_components",
-        "{transform}: {what}",
-        "{root:.4f}",
+        "draws each"
     )
+    yield from pivot(own, title, "n_components", "{transform}: {what}", "{root:.4f}")
     yield from listing(
         frame.query("measure == 'learned'"),
         "hyperparameters of the marginal likelihood",
@@ -239,16 +230,9 @@ def figure(frame: pd.DataFrame) -> Any:
         _posterior(place, frame, convention)
         ylabel = "f(x): mean ± 2 standard errors"
         name_axes(place, f"{name}, {bases:,} bases", "x", ylabel)
-    curves(
-        axes[-1],
-        shown_roots(frame),
-        "n_components",
-        "root",
-        _STYLES,
-        ("convention", "what"),
-        title="against the exact process",
-        ylabel="root mean square error",
-    )
+    own, by = shown_roots(frame), ("convention", "what")
+    curves(axes[-1], own, "n_components", "root", _STYLES, by)
+    name_axes(axes[-1], "against the exact process", ylabel="root mean square error")
     for place in axes:
         place.legend(frameon=False, fontsize=8, handlelength=3.2)
     return figure
@@ -277,17 +261,15 @@ def roots(frame: pd.DataFrame) -> pd.DataFrame:
     """Return root mean square errors of mean and deviation, by convention and D."""
     errors = frame.query("measure == 'error'")
     draws = errors.groupby(["convention", "n_components"], sort=False)
-    errors = draws[["mean_error", "sd_error"]].agg(lambda e: np.sqrt(np.mean(e**2)))
+    errors = draws[["mean_error", "sd_error"]].agg(_root)
     return errors.set_axis(["mean", "sd"], axis=1).reset_index()
 
 
 def shown_roots(frame: pd.DataFrame) -> pd.DataFrame:
     """Return them and √D times the mean's, one a row, with the transform's name."""
-    errors = roots(frame).assign(
-        transform=lambda e: e.convention.map(_TRANSFORMS),
-        scaled=lambda e: e.n_components**0.5 * e["mean"],
-    )
-    errors = errors.rename(columns={"scaled": "√D × mean"})
+    errors = roots(frame)
+    errors["transform"] = errors.convention.map(_TRANSFORMS)
+    errors["√D × mean"] = errors.n_components**0.5 * errors["mean"]
     keys = ["convention", "transform", "n_components"]
     shown = errors.melt(keys, var_name="what", value_name="root", ignore_index=False)
     shown.attrs = frame.attrs

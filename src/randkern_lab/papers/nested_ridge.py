@@ -8,6 +8,7 @@ of D features 1/√D: the penalty α of the latter is here α·D/D₀.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,14 @@ class Fit:
     ended: dict[str, Any]
 
 
-def computed(features: Any, X: NDArray[Any]) -> FeaturesOf:
-    """Return a function of a slice: the features of these rows of X, in float32."""
-    return lambda rows: features.transform(X[rows].astype(np.float32, copy=False))
+def drawn(features: Any, *arrays: NDArray[Any]) -> list[FeaturesOf]:
+    """Draw features; return for each array a function of a slice: those of its rows."""
+    features.fit(arrays[0][:1].astype(np.float32))
 
+    def features_of(X: NDArray[Any], rows: slice) -> NDArray[Any]:
+        return np.asarray(features.transform(X[rows].astype(np.float32, copy=False)))
 
-def class_targets(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """Return a column per class: 1 for its rows, −1 for the others."""
-    return np.where(y[:, None] == classes, 1.0, -1.0)
+    return [partial(features_of, X) for X in arrays]
 
 
 def shifted(features_of: FeaturesOf, first: int) -> FeaturesOf:

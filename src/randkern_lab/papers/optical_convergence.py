@@ -45,8 +45,8 @@ from sklearn.preprocessing import normalize
 import randkern
 from randkern.datasets import load_dataset
 
-from ..figures import Style, add_legend, curves, panels
-from ..options import DataOptions, option
+from ..figures import Style, add_legend, curves, name_axes, panels
+from ..options import DataOptions, Sizes, option
 from ..runner import Case, grid, measure_all
 from ..tables import fitted_power, listing, pivot
 
@@ -72,12 +72,12 @@ class Options(DataOptions):
 
     data: str = option("digits", "Whose rows the Gram matrix is of, scaled to norm 1.")
     rows: int = option(40, "Rows of the Gram matrix.", quick=20)
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (100, 300, 1000, 3000, 10_000, 30_000, 100_000),
         "Numbers of features.",
         quick=(10, 30, 100, 300),
     )
-    tail_components: tuple[int, ...] = option(
+    tail_components: Sizes = option(
         (100, 300, 1000, 3000, 10_000),
         "Numbers of features of the tails.",
         quick=(100,),
@@ -89,8 +89,7 @@ class Options(DataOptions):
 def run(options: Options) -> pd.DataFrame:
     """Measure errors of Gram matrices against D, then tails of single entries."""
     data = load_dataset(options.data, data_dir=options.data_dir)
-    X = np.asarray(data.X_train, dtype=np.float64)
-    X = unit_rows(X, options.rows, options.seed)
+    X = unit_rows(np.asarray(data.X_train, float), options.rows, options.seed)
 
     def measure(case: Case) -> Any:
         degree, size = case["degree"], case["n_components"]
@@ -148,41 +147,25 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 def figure(frame: pd.DataFrame) -> Any:
     """Return errors beside the formula, and the tails on both sides."""
     figure, (left, right) = panels(2)
-    errors = frame.query("measure == 'error'")
-    curves(
-        left,
-        errors,
-        "n_components",
-        "error",
-        {m: replace(style, dashes="") for m, style in _STYLES.items()},
-        "degree",
-        title="error: markers measured, lines the formula",
-        ylabel="‖ZZᵀ − K‖ / ‖K‖",
-    )
-    shown = tail(frame)
-    curves(
-        right,
-        shown[shown.share > 0],
-        "deviation",
-        "share",
-        _STYLES,
-        "degree",
-        title=f"tails at D = {shown.n_components.iloc[0]:,.0f}, x = y (dashed: below)",
-        xlabel="deviation from K, in standard deviations of the formula",
-        ylabel="share of draws beyond",
-        log="",
-    )
+    errors, shown = frame.query("measure == 'error'"), tail(frame)
+    markers = {m: replace(style, dashes="") for m, style in _STYLES.items()}
+    curves(left, errors, "n_components", "error", markers, "degree")
+    title = "error: markers measured, lines the formula"
+    name_axes(left, title, ylabel="‖ZZᵀ − K‖ / ‖K‖")
+    above = shown[shown.share > 0]
+    curves(right, above, "deviation", "share", _STYLES, "degree", log="")
+    title = f"tails at D = {shown.n_components.iloc[0]:,.0f}, x = y (dashed: below)"
+    label = "deviation from K, in standard deviations of the formula"
+    name_axes(right, title, label, "share of draws beyond")
     for degree, style in _STYLES.items():
-        own = errors[errors.degree == degree]
+        own, below = (rows[rows.degree == degree] for rows in (errors, shown))
         look: Mapping[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         left.plot(own.n_components, own.predicted, lw=1.3, **look)
-        own = shown[(shown.degree == degree) & (shown.share_below > 0)]
-        look = {"color": style.colour, "linestyle": "--"}
-        right.plot(own.deviation, own.share_below, lw=1.0, **look)
+        below, look = below[below.share_below > 0], {"color": style.colour}
+        right.plot(below.deviation, below.share_below, "--", lw=1.0, **look)
     own = shown[(shown.degree == 1) & (shown.normal > 0.3 / shown.draws)]
-    right.plot(
-        own.deviation, own.normal, color="0.4", lw=1.0, label="normal distribution"
-    )
+    label = "normal distribution"
+    right.plot(own.deviation, own.normal, color="0.4", lw=1.0, label=label)
     right.set_yscale("log")
     add_legend(figure, "right")
     return figure
@@ -233,8 +216,7 @@ def gram_error(
     scale = np.linalg.norm(exact)
     error = float(np.sqrt(np.mean(squared)) / scale)
     predicted = float(np.sqrt(variance.sum() / size) / scale)
-    ratio = error / predicted
-    return {"error": error, "predicted": predicted, "ratio": ratio, "repeats": repeats}
+    return {"error": error, "predicted": predicted, "repeats": repeats}
 
 
 def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
@@ -243,14 +225,14 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
     exact = randkern.Optical(degree)(X)[0, 1:]
     spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)
-    result = []
+    parts = []
     at_once = max(1, _COLUMNS // size)
     for position, first in enumerate(range(0, draws, at_once)):
         n = min(at_once, draws - first)
         Z = optical_features(X, degree, n * size, seed=1000 * seed + position)
         products = (Z[0] * Z[1:]).reshape(len(PAIRS), n, size).mean(axis=2)
-        result.append((products - exact[:, None]) / spread[:, None])
-    deviations = np.concatenate(result, axis=1)
+        parts.append((products - exact[:, None]) / spread[:, None])
+    deviations = np.concatenate(parts, axis=1)
     for (i, pair), t in product(enumerate(PAIRS), _DEVIATIONS):
         yield {
             "pair": pair,
@@ -259,7 +241,6 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
             "share": float(np.mean(deviations[i] > t)),
             "share_below": float(np.mean(deviations[i] < -t)),
             "normal": float(norm.sf(t)),
-            "kernel": float(exact[i]),
             "draws": draws,
         }
 

@@ -96,7 +96,7 @@ PUBLISHED_SIZES = (
 )
 
 
-def drawn(
+def shown_records(
     frame: pd.DataFrame, curves: Sequence[str], least: int, most: int, exact: bool
 ) -> pd.DataFrame:
     """Return our records and the published ones that a panel shows."""
@@ -143,15 +143,13 @@ def published_curves() -> pd.DataFrame:
     features = published_rows("fashion-mnist-features")
     kernels = published_rows("fashion-mnist-kernels")
     kernels = kernels.rename(columns={"kernel": "features"}).assign(n_components=None)
-    names = {
-        "projection_s": "projection_seconds",
-        "regression_s": "regression_seconds",
-    }
     parts = []
     for rows, attribute in ((features, "published"), (kernels, "published_exact")):
         for name, curve in CURVES.items():
             own = rows[rows.features == getattr(curve, attribute)]
-            own = own.assign(curve=name, test_error=1 - own.test_accuracy)
-            parts.append(own.rename(columns=names))
-    columns = ["curve", "n_components", "test_error", *names.values()]
-    return pd.concat([part for part in parts if len(part)])[columns]
+            parts.append(own.assign(curve=name, test_error=1 - own.test_accuracy))
+    seconds = {"projection_s": "projection_seconds"}
+    seconds |= {"regression_s": "regression_seconds"}
+    every = pd.concat([part for part in parts if len(part)]).rename(columns=seconds)
+    columns = ["curve", "n_components", "test_error", *seconds.values()]
+    return every[columns].astype({"n_components": float})

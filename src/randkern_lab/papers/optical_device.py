@@ -37,26 +37,28 @@ import pandas as pd
 import randkern
 from randkern.optics import SimulatedOPU, mean_count_per_bit
 
-from ..figures import DASHED, DOTTED, Style, add_legend, curves, logarithmic, panels
-from ..options import option
+from ..figures import (
+    DASHED,
+    DOTTED,
+    Style,
+    add_legend,
+    curves,
+    logarithmic,
+    name_axes,
+    panels,
+)
+from ..options import Names, Sizes, option
 from ..runner import Case, measure_all
+from ..scoring import class_targets
 from ..tables import listing, pivot
 from .device_counts import acquired_counts
 from .images import BinaryImageOptions, load_binary_images
-from .nested_ridge import (
-    FeaturesOf,
-    class_errors,
-    class_targets,
-    computed,
-    normal_equations,
-    solved,
-)
+from .nested_ridge import FeaturesOf, class_errors, drawn, normal_equations, solved
 from .optical_settings import optical_settings
 from .published import published_rows
 
-_FULL_SCALE = 255
 # Variant: the bits that are lit in every row as a multiple of the bias, the device's
-# arguments (None: computed features), and the style of its curve.
+# arguments (None: computed features; a level is a share of 255), and the curve's style.
 VARIANTS: Mapping[str, tuple[int, dict[str, Any] | None, Style]] = {
     "computed": (1, None, Style("computed, with bias", "black")),
     "computed-no-bias": (0, None, Style("computed", "grey", "s")),
@@ -70,13 +72,13 @@ VARIANTS: Mapping[str, tuple[int, dict[str, Any] | None, Style]] = {
     "2-bits": (0, {"bits": 2}, Style("2 bits", "pink", "X", DOTTED)),
     "count-64": (
         0,
-        {"level": 64 / _FULL_SCALE},
+        {"level": 64 / 255},
         Style("mean count 64, saturated", "orange", "^"),
     ),
-    "count-8": (0, {"level": 8 / _FULL_SCALE}, Style("mean count 8", "green", "s")),
-    "count-4": (0, {"level": 4 / _FULL_SCALE}, Style("mean count 4", "green", "<")),
-    "count-2": (0, {"level": 2 / _FULL_SCALE}, Style("mean count 2", "green", ">")),
-    "count-1": (0, {"level": 1.1 / _FULL_SCALE}, Style("mean count 1", "green", "o")),
+    "count-8": (0, {"level": 8 / 255}, Style("mean count 8", "green", "s")),
+    "count-4": (0, {"level": 4 / 255}, Style("mean count 4", "green", "<")),
+    "count-2": (0, {"level": 2 / 255}, Style("mean count 2", "green", ">")),
+    "count-1": (0, {"level": 1.1 / 255}, Style("mean count 1", "green", "o")),
     "lit-other-norm": (1, {}, Style("lit bits, norms without", "red", "d", DASHED)),
 }
 # By degree and penalty relative to the simulation's: the published features.
@@ -98,6 +100,7 @@ _LIGHT = {
 }
 _RUNS = {2.0: "real_opu_2", 0.1: "real_opu_2_new_param"}
 _COUNTED_ROWS = 1000
+_NAMES = ["variant", "mean_count", "saturated"]
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,10 @@ class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-device``."""
 
     degree: int = option(2, "Degree of the features: 2 or 4 are published.")
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (300, 1000, 3000, 10_000), "Numbers of features.", quick=(30, 100)
     )
-    variants: tuple[str, ...] = option(tuple(VARIANTS), "Variants.", among=VARIANTS)
+    variants: Names = option(tuple(VARIANTS), "Variants.", among=VARIANTS)
     windows: int = option(1, "Draws: windows of the outputs of one device.", quick=3)
 
 
@@ -140,19 +143,21 @@ def run(options: Options) -> pd.DataFrame:
     def measure(case: Case) -> Iterator[Case]:
         """Fit one variant with every window, number of features and penalty."""
         multiple, device, _ = VARIANTS[case["variant"]]
-        bias, windows = multiple * int(setting.value or 0), range(options.windows)
+        bias, size, degree = (
+            multiple * int(setting.value or 0),
+            sizes[-1],
+            options.degree,
+        )
         if device is None:
-            for window in windows:
-                features = randkern.RandomFeatures(
-                    randkern.Optical(options.degree, bias),
-                    sizes[-1],
-                    random_state=options.seed + window,
-                ).fit(images.X_train[:1].astype(np.float32))
-                parts = (computed(features, X) for X in (images.X_train, images.X_test))
+            for window in range(options.windows):
+                seed = options.seed + window
+                kernel = randkern.Optical(degree, bias)
+                features = randkern.RandomFeatures(kernel, size, random_state=seed)
+                parts = drawn(features, images.X_train, images.X_test)
                 yield from errors(*parts, bias=bias, window=window)
             return
         simulated = SimulatedOPU(
-            sizes[-1] * len(windows), random_state=options.seed, **device
+            size * options.windows, random_state=options.seed, **device
         )
         rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
         with acquired_counts(simulated, rows, bias=bias) as stored:
@@ -160,10 +165,10 @@ def run(options: Options) -> pd.DataFrame:
             if multiple:
                 lit = images.X_train[:_COUNTED_ROWS].sum(axis=1, dtype=np.int64)
                 stored = replace(stored, scale=mean_count_per_bit(first, lit))
-            for window in windows:
-                outputs = slice(window * sizes[-1], (window + 1) * sizes[-1])
+            for window in range(options.windows):
+                outputs = slice(window * size, (window + 1) * size)
                 yield from errors(
-                    *(stored.features_of(i, outputs, options.degree) for i in (0, 1)),
+                    *(stored.features_of(i, outputs, degree) for i in (0, 1)),
                     bias=bias,
                     mean_count=stored.described["mean_count"],
                     saturated=float(np.mean(first == simulated.full_scale)),
@@ -178,40 +183,25 @@ def run(options: Options) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
-    yield from pivot(
-        frame,
-        "{dataset[name]}, degree {arguments[degree]}: test error in %, "
-        "{penalty:g} times the penalty",
-        ("variant", "mean_count", "saturated"),
-        "n_components",
-        "{test_error:.2p}",
-        label=lambda variant, mean, share: (
-            variant
-            if mean is None or mean != mean
-            else f"{variant} (mean count {mean:.1f}, {100 * share:.2g} % saturated)"
-        ),
-        corner="variant",
-        per="penalty",
+    title = (
+        "{dataset[name]}, degree {arguments[degree]}: test error in %, {penalty:g} "
+        "times the penalty"
     )
-    yield from pivot(
-        published(frame),
-        "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty",
-        "variant",
-        "n_components",
-        "{test_error:.2p}",
-        corner="published",
-        per="penalty",
-    )
-    yield from pivot(
-        pd.DataFrame(_together(frame)),
+    named = frame.assign(named=[_named(*row) for row in frame[_NAMES].to_numpy()])
+    named = named.sort_values(_NAMES[1:], kind="stable")  # by light
+    look: Mapping[str, Any] = {"per": "penalty", "corner": "variant"}
+    error = "{test_error:.2p}"
+    yield from pivot(named, title, "named", "n_components", error, **look)
+    title = "published on Fashion-MNIST: errors in %, {penalty:g} times the penalty"
+    theirs, look = published(frame), {"per": "penalty", "corner": "published"}
+    yield from pivot(theirs, title, "variant", "n_components", error, **look)
+    title = (
         "together: points added by the device and its penalty at D = "
-        "{n_components:,}, beside the published runs",
-        "penalty",
-        "what",
-        "{added:+.2f}",
-        corner="times the penalty",
-        label="{:g}".format,
+        "{n_components:,}, beside the published runs"
     )
+    look = {"corner": "times the penalty", "label": "{:g}".format}
+    added = pd.DataFrame(_together(frame))
+    yield from pivot(added, title, "penalty", "what", "{added:+.2f}", **look)
     yield from listing(
         pd.DataFrame(exposures(frame)),
         "exposure: the mean count that explains the points added in a published run, "
@@ -223,31 +213,29 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
     )
 
 
+def _named(variant: str, mean: float, saturated: float) -> str:
+    if pd.isna(mean):
+        return variant
+    return f"{variant} (mean count {mean:.1f}, {100 * saturated:.2g} % saturated)"
+
+
 def figure(frame: pd.DataFrame) -> Any:
     """Return errors against D at each penalty, with those of the published runs."""
     data, rows = frame.attrs["dataset"], pd.concat([frame, published(frame)])
     penalties = sorted(rows.penalty.unique(), key=[1, 2, 0.1].index)
     figure, axes = panels(len(penalties), size=(4.2, 4.2))
+    styles = {name: style for name, (*_, style) in VARIANTS.items()}
+    styles |= dict.fromkeys(_PUBLISHED.values(), _RUN)
     for place, penalty in zip(axes, penalties, strict=True):
-        curves(
-            place,
-            rows[rows.penalty == penalty],
-            "n_components",
-            "test_error",
-            {
-                **{name: style for name, (*_, style) in VARIANTS.items()},
-                **dict.fromkeys(_PUBLISHED.values(), _RUN),
-            },
-            "variant",
-            title=f"{penalty:g} times the penalty of the simulation",
-            bars="spread",
-        )
+        own, x, y = rows[rows.penalty == penalty], "n_components", "test_error"
+        curves(place, own, x, y, styles, "variant", bars="spread")
+        name_axes(place, f"{penalty:g} times the penalty of the simulation")
     low, high = zip(*(place.get_ylim() for place in axes), strict=True)
     for place in axes:
         place.set_ylim(min(low), max(high))
         logarithmic(place, "y")
-    rows = f"{data['name']}, {data['n_train']:,} training rows"
-    figure.suptitle(f"{rows}, degree {frame.attrs['arguments']['degree']}")
+    title = f"{data['name']}, {data['n_train']:,} training rows"
+    figure.suptitle(f"{title}, degree {frame.attrs['arguments']['degree']}")
     add_legend(figure, "right")
     return figure
 
@@ -293,21 +281,19 @@ def _together(frame: pd.DataFrame) -> Iterator[Case]:
     These have a bias and the simulation's penalty, as the published ones; the device
     has neither.
     """
-    size = int(frame.n_components.max())
-    ours, theirs = (
-        rows[rows.n_components == size] for rows in (frame, published(frame))
-    )
+    size, theirs = int(frame.n_components.max()), published(frame)
     names = {"published": "real_opu_2", "published again": "real_opu_2_new_param"}
     for penalty in _RUNS:
-        named = {"penalty": penalty, "n_components": size}
         for rows, base, shown in (
-            (ours, "computed", _LIGHT),
+            (frame, "computed", _LIGHT),
             (theirs, "sim_opu_2", names),
         ):
+            own = rows[rows.n_components == size]
             for what, name in shown.items():
-                added = _added(rows, name, base, penalty)
+                added = _added(own, name, base, penalty)
                 if len(added):
-                    yield {**named, "what": what, "added": added.mean()}
+                    row = {"penalty": penalty, "n_components": size, "what": what}
+                    yield {**row, "added": added.mean()}
 
 
 def exposures(frame: pd.DataFrame) -> Iterator[Case]:

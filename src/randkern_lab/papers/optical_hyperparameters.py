@@ -30,22 +30,16 @@ import numpy as np
 import pandas as pd
 
 import randkern
-from randkern._memory import check_memory, resolve_memory_limit
 from randkern.plots.records import SYMBOLS, axis_number
 from randkern.study.kernel_choices import parse_kernel
 
 from ..figures import BLUE, new_figure
-from ..options import option
+from ..options import Names, option
 from ..runner import Case, measure_all
+from ..scoring import class_targets
 from ..tables import at_edges, edge_notes, listing
 from .images import BinaryImageOptions, load_binary_images
-from .nested_ridge import (
-    class_errors,
-    class_targets,
-    computed,
-    normal_equations,
-    solved,
-)
+from .nested_ridge import class_errors, drawn, normal_equations, solved
 from .published import published_rows
 
 # Kernel: its published table, and what varies besides penalty and scale.
@@ -66,13 +60,10 @@ class Options(BinaryImageOptions):
     rows: int = option(
         60_000, "Training rows, a fifth of which is held out.", quick=300
     )
-    kernels: tuple[str, ...] = option(
-        tuple(KERNELS), "The paper shows optical:2.", among=KERNELS
-    )
+    kernels: Names = option(tuple(KERNELS), "The paper shows optical:2.", among=KERNELS)
     full: bool = option(
         False, "All published lengthscales and biases, not every other one."
     )
-    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
 SKIPPED_BY = ("kernel", "value")
@@ -81,52 +72,39 @@ SKIPPED_BY = ("kernel", "value")
 def run(options: Options) -> pd.DataFrame:
     """Decompose one system for each lengthscale or bias of the published grids."""
     kernels, size = options.kernels, options.n_components
-    check_memory(
-        2 * 8 * size**2,
-        resolve_memory_limit(options.memory_limit),
-        f"the Gram matrix of {size:,} features, and its factor",
-    )
     images = load_binary_images(options.data, options.data_dir)
-    classes = np.unique(images.y_train)
-    rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
-    rows = rows[: options.rows]
+    X, y, classes = images.X_train, images.y_train, np.unique(images.y_train)
+    rows = np.random.default_rng(options.seed).permutation(len(X))[: options.rows]
     held_out, fitted = np.split(rows, [len(rows) // _HELD_OUT])
     theirs = _cells(published(pd.DataFrame({"kernel": kernels})))
 
     def measure(case: Case) -> Iterator[Case]:
         """Score all penalties and scales on the held-out and on the test rows."""
         kernel, value = case["kernel"], case["value"]
-        own, opens = theirs[theirs.kernel == kernel], KERNELS[kernel][1]
+        own = theirs[theirs.kernel == kernel]
         features = randkern.RandomFeatures(
             parse_kernel(kernel).build(value),
             size,
             fourier="offset",
             random_state=options.seed,
-        ).fit(images.X_train[:1].astype(np.float32))
-        equations = normal_equations(
-            computed(features, images.X_train[fitted]),
-            class_targets(images.y_train[fitted], classes),
         )
+        train, validation, test = drawn(features, X[fitted], X[held_out], images.X_test)
+        equations = normal_equations(train, class_targets(y[fitted], classes))
         cells = [
-            {opens: value, "scale": scale, "alpha": alpha}
+            {KERNELS[kernel][1]: value, "scale": scale, "alpha": alpha}
             for scale in sorted(own.scale.unique().tolist())
             for alpha in sorted(own.alpha.unique().tolist())
         ]
         penalties = sorted({_penalty(cell) for cell in cells})
         fits = list(solved(equations, [size], penalties))
-        scored = [
-            class_errors(fits, computed(features, X), y, classes)
-            for X, y in (
-                (images.X_train[held_out], images.y_train[held_out]),
-                (images.X_test, images.y_test),
-            )
-        ]
+        errors = class_errors(fits, validation, y[held_out], classes)
+        test_errors = class_errors(fits, test, images.y_test, classes)
         for cell in cells:
             at = penalties.index(_penalty(cell))
             yield {
                 "hyperparameters": cell,
-                "validation_error": scored[0][at],
-                "test_error": scored[1][at],
+                "validation_error": errors[at],
+                "test_error": test_errors[at],
                 "outcome": fits[at].ended["outcome"],
             }
 
@@ -184,41 +162,35 @@ def figure(frame: pd.DataFrame) -> Any:
     """
     from matplotlib.colors import LogNorm
 
-    pairs = {}
-    best = {"ours": optima(frame), "published": optima(published(frame))}
-    for kernel in best["ours"]:
-        ours, theirs = (
-            _panels(cells[cells.kernel == kernel])
-            for cells in (_cells(frame), _cells(published(frame)))
-        )
-        shown = {value: theirs[value] for value in ours}
-        pairs[kernel] = ("ours", ours), ("published", shown)
-    width = max(len(ours) for (_, ours), _ in pairs.values())
+    sources = {"ours": frame, "published": published(frame)}
+    grids = {source: _panels(_cells(cells)) for source, cells in sources.items()}
+    best = {source: optima(cells) for source, cells in sources.items()}
+    kernels = list(best["ours"])
+    width = max(len(grids["ours"][kernel]) for kernel in kernels)
     figure = new_figure(
         1.2 + max(2.0 * width, 3.2),
-        0.9 + 4.0 * len(pairs),
+        0.9 + 4.0 * len(kernels),
         "{name}, D = {n_components:,}; ".format(**frame.attrs["dataset"])
         + "published: Fashion-MNIST, D = 10,000",
     )
-    grid = figure.subplots(2 * len(pairs), width, squeeze=False)
-    for i, (kernel, pair) in enumerate(pairs.items()):
-        opens, rows = KERNELS[kernel][1], grid[2 * i : 2 * i + 2]
-        errors = np.hstack(
-            [t.to_numpy().ravel() for _, own in pair for t in own.values()]
-        )
+    places = figure.subplots(2 * len(kernels), width, squeeze=False)
+    for i, kernel in enumerate(kernels):
+        opens, rows = KERNELS[kernel][1], places[2 * i : 2 * i + 2]
+        values = list(grids["ours"][kernel])
+        tables = [[grids[source][kernel][value] for value in values] for source in best]
+        errors = np.concatenate([t.to_numpy().ravel() for own in tables for t in own])
         least = np.nanmin(errors[errors > 0])  # above twice it is one colour
         norm = LogNorm(least, min(np.nanmax(errors), 2 * least), clip=True)
-        for row, (source, own) in zip(rows, pair, strict=True):
-            chosen = best[source][kernel]["hyperparameters"]
+        for row, own, (source, chosen) in zip(rows, tables, best.items(), strict=True):
             name = kernel if source == "ours" else "published"
             for axes in row[len(own) :]:
                 axes.set_visible(False)
-            for axes, (value, table) in zip(row, own.items(), strict=False):
-                image = _heatmap(axes, table, norm)
+            for axes, value, table in zip(row, values, own, strict=False):
+                named = chosen[kernel]["hyperparameters"]
+                framed = named if value == named[opens] else None
+                image = _heatmap(axes, table, norm, framed)
                 at = f"{SYMBOLS[opens]} = {axis_number(value)}"
                 axes.set_title(f"{name}, {at}", fontsize=8)
-                if value == chosen[opens]:
-                    _framed(axes, table, chosen)
             row[0].set_ylabel("scale", fontsize=8)
         bar = figure.colorbar(image, ax=list(rows.flat))
         bar.set_label("validation error", fontsize=8)
@@ -246,13 +218,12 @@ def optima(cells: pd.DataFrame) -> dict[str, Case]:
 
 def _best(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the best cells of each kernel, here and published."""
-    theirs = optima(published(frame))
-    rows = [
-        {**cell, "source": source}
-        for kernel, own in optima(frame).items()
-        for source, cell in (("here", own), ("published", theirs[kernel]))
-    ]
-    best = pd.DataFrame(rows)
+    ours, theirs = optima(frame), optima(published(frame))
+    best = pd.DataFrame(
+        cell[kernel] | {"source": source}
+        for kernel in ours
+        for source, cell in (("here", ours), ("published", theirs))
+    )
     best.attrs = frame.attrs
     return best
 
@@ -293,35 +264,33 @@ def _cells(cells: pd.DataFrame) -> pd.DataFrame:
     cells = cells.join(named[["scale", "alpha"]])
     cells["opens"] = named.lengthscale.fillna(named.bias)
     cells["penalty"] = cells.hyperparameters.map(_penalty)
-    order = pd.DataFrame(
-        {
-            "error": cells.validation_error,
-            "distance": np.log(cells.scale).abs(),
-            "penalty": -cells.alpha,
-        }
-    )
-    return cells.loc[order.sort_values(list(order), kind="stable").index]
+    distance, strength = np.log(cells.scale).abs(), -cells.alpha
+    order = np.lexsort((strength, distance, cells.validation_error))
+    return cells.iloc[order]
 
 
 def _edges(cells: pd.DataFrame) -> list[str]:
     """Return which of a lengthscale or bias and α/s² of the best cell are at an end."""
-    names = {"opens": KERNELS[cells.kernel.iloc[0]][1], "penalty": "alpha"}
-    tried = {name: cells[column] for column, name in names.items()}
+    tried = {KERNELS[cells.kernel.iloc[0]][1]: cells.opens, "alpha": cells.penalty}
     chosen = {name: float(values.iloc[0]) for name, values in tried.items()}
     return [name for name in at_edges(chosen, tried) if chosen[name]]  # 0 is no edge
 
 
-def _panels(cells: pd.DataFrame) -> dict[float, pd.DataFrame]:
-    """Return errors by scale and penalty, one table per lengthscale or bias."""
-    if cells.empty:
-        return {}
-    keys = ["opens", "scale"]
-    complete = cells.pivot_table("validation_error", keys, "alpha", dropna=False)
-    return {value: complete.loc[value] for value in complete.index.levels[0]}
+def _panels(cells: pd.DataFrame) -> dict[str, dict[float, pd.DataFrame]]:
+    """Return errors by scale and penalty, for each kernel and lengthscale or bias."""
+    result: dict[str, dict[float, pd.DataFrame]] = {}
+    for kernel, own in cells.groupby("kernel"):
+        keys = ["opens", "scale"]
+        complete = own.pivot_table("validation_error", keys, "alpha", dropna=False)
+        values = complete.index.levels[0]
+        result[str(kernel)] = {value: complete.loc[value] for value in values}
+    return result
 
 
-def _heatmap(axes: Any, table: Any, norm: Any) -> Any:
-    """Draw errors by scale and penalty, and return the image."""
+def _heatmap(axes: Any, table: Any, norm: Any, best: Mapping[str, float] | None) -> Any:
+    """Draw errors by scale and penalty, frame the best cell; return the image."""
+    from matplotlib.patches import Rectangle
+
     image = axes.imshow(
         table.to_numpy(), norm=norm, cmap="inferno_r", origin="lower", aspect="auto"
     )
@@ -330,17 +299,12 @@ def _heatmap(axes: Any, table: Any, norm: Any) -> Any:
     axes.set_xticks(range(0, len(texts), step), texts[::step], fontsize=7)
     axes.set_xlabel("α", fontsize=8, labelpad=1)
     axes.set_yticks(range(len(table)), map(axis_number, table.index), fontsize=7)
+    if best is not None:
+        i, j = table.index.get_loc(best["scale"]), table.columns.get_loc(best["alpha"])
+        frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=BLUE, lw=1.8)
+        frame.set_clip_on(False)
+        axes.add_patch(frame)
     return image
-
-
-def _framed(axes: Any, table: Any, best: Mapping[str, float]) -> None:
-    """Frame the best cell."""
-    from matplotlib.patches import Rectangle
-
-    i, j = table.index.get_loc(best["scale"]), table.columns.get_loc(best["alpha"])
-    frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=BLUE, lw=1.8)
-    frame.set_clip_on(False)
-    axes.add_patch(frame)
 
 
 def published(frame: pd.DataFrame) -> pd.DataFrame:

@@ -46,7 +46,6 @@ Deviations.
   computed once more to be timed, and the Gram matrix is timed on 2,048 rows.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -57,16 +56,16 @@ import numpy as np
 import pandas as pd
 
 import randkern
-from randkern._memory import check_memory, resolve_memory_limit
+from randkern._memory import resolve_memory_limit
 from randkern.data import row_blocks
 from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
-from randkern.solvers import PCG
 
 from ..figures import add_legend, curves, logarithmic, name_axes, panels
-from ..options import option
+from ..options import Names, Sizes, option
+from ..process import Stopwatch
 from ..runner import Case, measure_all
-from ..scoring import ended, fit_and_score, random_rows
+from ..scoring import TOL, class_targets, iterated_ridge, random_rows
 from ..tables import listing, pivot
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import (
@@ -79,8 +78,7 @@ from .images import (
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
-    class_targets,
-    computed,
+    drawn,
     gram_seconds,
     normal_equations,
     solved,
@@ -91,16 +89,15 @@ from .optical_curves import (
     MOST,
     PAIRS,
     PUBLISHED_SIZES,
-    drawn,
     explain_dashes,
     published_curves,
+    shown_records,
     styles,
 )
 from .optical_settings import DotBiasOptical, KernelSetting, optical_settings
 
 _DIRECT = 10_000  # features; beyond, systems are solved by conjugate gradients
 _LARGE = 20_000  # features; beyond, there are fewer draws
-_TOL = 1e-4
 _ERROR_TICKS = (2, 3, 5, 7, 10, 12, 15, 20, 30, 40, 60)  # in percent
 _TIMED_ROWS = 4096  # features of so many rows are computed at a time
 # From here on errors should differ from the published ones by less than 0.3 points.
@@ -116,14 +113,14 @@ class Options(BinaryImageOptions):
         "10 of 255, as published, or chosen on held-out rows.",
         among=("published", "validated"),
     )
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         PUBLISHED_SIZES, "Numbers of features, as published.", quick=(10, 30, 100, 300)
     )
     seeds: int = option(5, "Draws of the features up to D = 20,000.", quick=1)
     large_seeds: int = option(
         3, "Draws of the features beyond D = 20,000; --seeds at most.", quick=1
     )
-    curves: tuple[str, ...] = option(tuple(CURVES), "Curves.", among=CURVES)
+    curves: Names = option(tuple(CURVES), "Curves.", among=CURVES)
     projection: str = option(
         "auto", "How matrices are drawn; dense: independent entries, as published."
     )
@@ -173,66 +170,55 @@ class Work:
     def measure(self, case: Case) -> Iterator[Case]:
         """Fit and score the classifiers of one draw, or one classifier."""
         name, size, seed = case["curve"], case["n_components"], case["seed"]
-        y, alpha = self.images.y_train, self.setting(name).alpha
-        if CURVES[name].device:
-            yield from self.on_device(name, size, seed)
-        elif name == "linear":
-            width = self.X_train.shape[1] + 1  # the bias is a column
-            X, y = self.exact_rows(seed)
+        device = CURVES[name].device
+        described = {"described": self.counts.described} if device else {}
+        if size is None:
+            rows = random_rows(len(self.X_train), self.options.exact_rows, seed)
+            X, y = self.X_train[rows], self.images.y_train[rows]
+        if name == "linear":
+            width = X.shape[1] + 1  # the bias is a column
             parts = self.features(name, width, seed, X)
-            for record in self.fitted(name, (width,), parts, y):
+            for record in self.fitted(name, [width], parts, y):
                 yield record | {"n_components": None}
         elif size is None:
-            data = *self.exact_rows(seed), self.X_test
-            record = self.trial(self.kernel(name), alpha, None, seed, *data)
+            record = self.iterated(name, None, seed, X, y, self.X_test)
             yield record | {"regression_seconds": record["fit_seconds"]}
         elif size > _DIRECT:
-            data = self.X_train, y, self.X_test
-            yield self.trial(self.kernel(name), alpha, size, seed, *data)
+            data: Any = self.X_train, self.images.y_train, self.X_test
+            if device:
+                degree = self.setting(name).build().degree
+                blocks = [self.counts.blocks(part, size, degree) for part in (0, 1)]
+                data = blocks[0], None, [block.X for block in blocks[1]]
+            yield self.iterated(name, size, seed, *data) | described
         else:
+            y = self.images.y_train
             sizes = [d for d in self.options.n_components if d <= size]
             parts = self.features(name, sizes[-1], seed, self.X_train)
-            share = len(y) / (len(y) + len(self.X_test))
             for record in self.fitted(name, sizes, parts, y):
-                seconds = self.projection_seconds(name, record["n_components"], seed)
-                record["fit_seconds"] += share * seconds
-                yield record | {"projection_seconds": seconds}
-
-    def on_device(self, name: str, size: int, seed: int) -> Iterator[Case]:
-        """Fit the counts of one acquisition."""
-        setting, stored = self.setting(name), self.counts
-        degree, described = setting.build().degree, {"described": stored.described}
-        if size > _DIRECT:
-            train, test = (stored.blocks(part, size, degree) for part in (0, 1))
-            data = train, None, [block.X for block in test]
-            kernel = randkern.Linear()
-            yield self.trial(kernel, setting.alpha, size, seed, *data) | described
-            return
-        sizes = [d for d in self.options.n_components if d <= size]
-        parts = [stored.features_of(part, slice(sizes[-1]), degree) for part in (0, 1)]
-        for record in self.fitted(name, sizes, parts, self.images.y_train):
-            yield record | described
+                if not device:
+                    seconds = self.projection_seconds(
+                        name, record["n_components"], seed
+                    )
+                    share = len(y) / (len(y) + len(self.X_test))
+                    record["fit_seconds"] += share * seconds
+                    record["projection_seconds"] = seconds
+                yield record | described
 
     def fitted(
         self, name: str, sizes: Sequence[int], parts: Sequence[FeaturesOf], y: Any
     ) -> Iterator[Case]:
         """Yield a record for each number of columns of one draw."""
         (train, test), largest = parts, sizes[-1]
-        check_memory(
-            2 * 8 * largest**2,
-            resolve_memory_limit(self.options.memory_limit),
-            f"the Gram matrix of {largest:,} features, and its factor, in float64",
-        )
         classes = np.unique(self.images.y_train)
         Y = class_targets(y, classes)
         seconds = gram_seconds(train, Y, sizes[:-1])
-        start = time.perf_counter()
+        watch = Stopwatch()
         equations = normal_equations(train, Y)
-        seconds[largest] = time.perf_counter() - start
+        seconds[largest] = watch.lap().seconds
         fits = list(solved(equations, sizes, [self.setting(name).alpha]))
-        start = time.perf_counter()
+        watch = Stopwatch()
         errors = class_errors(fits, test, self.images.y_test, classes)
-        predicting = (time.perf_counter() - start) / sum(sizes)
+        predicting = watch.lap().seconds / sum(sizes)
         for fit, error in zip(fits, errors, strict=True):
             regression = seconds[fit.n_components] + fit.seconds
             yield {
@@ -247,38 +233,37 @@ class Work:
                 **fit.ended,
             }
 
-    def map_of(self, name: str, size: int, seed: int) -> randkern.RandomFeatures:
-        """Return the feature map of a draw."""
-        kernel = self.kernel(name)
-        is_linear = isinstance(kernel, randkern.Linear)
-        return randkern.RandomFeatures(
+    def iterated(self, name: str, size: int | None, seed: int, *data: Any) -> Case:
+        """Fit and score one classifier by conjugate gradients."""
+        kernel, limit = self.kernel(name), self.options.memory_limit
+        if CURVES[name].device:
+            kernel = randkern.Linear()
+        rows = *data, self.images.y_test
+        alpha = self.setting(name).alpha
+        return iterated_ridge(kernel, alpha, size, *rows, limit=limit, seed=seed)
+
+    def features(self, name: str, size: int, seed: int, X: Any) -> list[FeaturesOf]:
+        """Return functions of slices: the features of these rows, and of the tests."""
+        kernel, projection = self.kernel(name), self.options.projection
+        if CURVES[name].device:
+            outputs = slice(size)
+            return [self.counts.features_of(i, outputs, kernel.degree) for i in (0, 1)]
+        features = randkern.RandomFeatures(
             kernel,
             size,
             fourier=CURVES[name].fourier,
-            projection="auto" if is_linear else self.options.projection,
+            projection="auto" if name == "linear" else projection,
             random_state=seed,
-        ).fit(self.X_train[:1])
-
-    def features(
-        self, name: str, size: int, seed: int, X: Any
-    ) -> tuple[FeaturesOf, FeaturesOf]:
-        """Return functions of slices: the features of these rows, and of the tests."""
-        features = self.map_of(name, size, seed)
-        return computed(features, X), computed(features, self.X_test)
+        )
+        return drawn(features, X, self.X_test)
 
     def projection_seconds(self, name: str, size: int, seed: int) -> float:
         """Return the seconds to compute D features of all images."""
-        features = self.map_of(name, size, seed)
-        start = time.perf_counter()
-        for X in (self.X_train, self.X_test):
+        parts, watch = self.features(name, size, seed, self.X_train), Stopwatch()
+        for features_of, X in zip(parts, (self.X_train, self.X_test), strict=True):
             for rows in row_blocks(len(X), _TIMED_ROWS):
-                features.transform(X[rows])
-        return time.perf_counter() - start
-
-    def exact_rows(self, seed: int) -> tuple[Any, Any]:
-        """Return rows and labels of exact kernels."""
-        rows = random_rows(len(self.X_train), self.options.exact_rows, seed)
-        return self.X_train[rows], self.images.y_train[rows]
+                features_of(rows)
+        return watch.lap().seconds
 
     def setting(self, name: str) -> KernelSetting:
         """Return the hyperparameters of a curve."""
@@ -289,47 +274,21 @@ class Work:
 
     def kernel(self, name: str) -> Any:
         """Return the kernel of a curve."""
-        kernel = self.setting(name).build()
-        if isinstance(kernel, randkern.Linear):
+        if name == "linear":
             return randkern.Linear(LINEAR_BIAS)
+        kernel = self.setting(name).build()
         if CURVES[name].dot_bias:
             return DotBiasOptical(kernel.degree, kernel.bias)
         return kernel
 
-    def trial(
-        self,
-        kernel: Any,
-        alpha: float,
-        size: int | None,
-        seed: int,
-        X: Any,
-        y: Any,
-        X_test: Any,
-    ) -> Case:
-        """Fit and score one classifier by conjugate gradients."""
-        model = randkern.KernelRidgeClassifier(
-            kernel,
-            alpha,
-            size,
-            solver=PCG(tol=_TOL, max_iter=2000),
-            memory_limit=self.options.memory_limit,
-            random_state=seed,
-        )
-        trial = fit_and_score(model, X, y, X_test, self.images.y_test)
-        n = X.n_rows if y is None else len(y)
-        return {"n_train": n, **trial.record(), **ended(model.solution_)}
-
     def compile(self) -> None:
         """Fit what will be timed to a few rows."""
-        few = self.X_train[:400], self.images.y_train[:400]
-        for name in ("fourier", "fourier-pair", "optical-2"):
-            if name in self.options.curves:
-                parts = self.features(name, 64, 0, few[0])
-                list(self.fitted(name, (32, 64), parts, few[1]))
+        X, y = self.X_train[:400], self.images.y_train[:400]
+        names = self.options.curves
+        for name in {"fourier", "fourier-pair", "optical-2"} & set(names):
+            list(self.fitted(name, (32, 64), self.features(name, 64, 0, X), y))
         with suppress(MemoryLimitError):
-            setting = next(iter(self.settings.values()))
-            data = *few, self.X_test
-            self.trial(setting.build(), setting.alpha, None, 0, *data)
+            self.iterated(names[0], None, 0, X, y, self.X_test)
 
 
 SKIPPED_BY = ("curve", "n_components")
@@ -388,48 +347,27 @@ def _cases(options: Options) -> Iterator[Case]:
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
     both = compared(frame)
-    totals = both[_from(10_000, both) & both.published_fit_seconds.notna()]
+
+    def by_curve(rows: pd.DataFrame, title: str, cell: str) -> Iterator[Any]:
+        return pivot(rows, title, "n_components", "curve", cell, tuple(CURVES))
+
+    title = "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %"
+    yield from by_curve(frame, title, "{test_error:.2p}")
+    title = "test error in %, ours / published on Fashion-MNIST"
+    yield from by_curve(both, title, "{ours:.2p} / {published:.2p}")
+    title = "seconds of projection, ours / published (GPUs, and the device)"
+    cell = "{projection_seconds:.2f} / {projection_seconds_published:.2f}"
+    yield from by_curve(both, title, cell)
+    title = "seconds of regression, ours / published (GPUs)"
+    cell = "{regression_seconds:.2f} / {regression_seconds_published:.2f}"
+    yield from by_curve(both, title, cell)
+    totals = both[_from(10_000, both) & both.fit_seconds_published.notna()]
+    title = "seconds of features and fit, ours (of training rows) / published"
+    cell = "{fit_seconds:.0f} / {fit_seconds_published:.0f}"
+    yield from by_curve(totals[totals.curve.isin(_THREE)], title, cell)
     beyond = frame[_from(_DIRECT + 1, frame) & (frame.curve != "linear")]
-    for rows, title, cell, shown in (
-        (
-            frame,
-            "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %",
-            "{test_error:.2p}",
-            CURVES,
-        ),
-        (
-            both,
-            "test error in %, ours / published on Fashion-MNIST",
-            "{ours:.2p} / {published:.2p}",
-            CURVES,
-        ),
-        (
-            both,
-            "seconds of projection, ours / published (GPUs, and the device)",
-            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
-            CURVES,
-        ),
-        (
-            both,
-            "seconds of regression, ours / published (GPUs)",
-            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
-            CURVES,
-        ),
-        (
-            totals,
-            "seconds of features and fit, ours (of training rows) / published",
-            "{fit_seconds:.0f} / {published_fit_seconds:.0f}",
-            _THREE,
-        ),
-        (
-            beyond,
-            f"iterations of conjugate gradients to a residual of {_TOL:g}",
-            "{solver_iterations:.0f}",
-            CURVES,
-        ),
-    ):
-        headings = tuple(shown)
-        yield from pivot(rows, title, "n_components", "curve", cell, headings)
+    title = f"iterations of conjugate gradients to a residual of {TOL:g}"
+    yield from by_curve(beyond, title, "{solver_iterations:.0f}")
     yield from listing(
         pd.DataFrame(frame.attrs["dataset"].get("threshold_errors", ())),
         "appendix D.1: validation error by threshold, in %",
@@ -458,18 +396,10 @@ def figure(frame: pd.DataFrame) -> Any:
         ),
         strict=True,
     ):
-        shown = drawn(frame, names, least, most, y == "test_error")
-        curves(
-            place,
-            shown,
-            "n_components",
-            y,
-            styles(*names),
-            ("curve", "source"),
-            title=title,
-            ylabel=None if y == "test_error" else "seconds",
-            bars="spread",
-        )
+        shown = shown_records(frame, names, least, most, y == "test_error")
+        look, by = styles(*names), ("curve", "source")
+        curves(place, shown, "n_components", y, look, by, bars="spread")
+        name_axes(place, title, ylabel="" if y == "test_error" else "seconds")
         explain_dashes(place, shown)
     logarithmic(axes[0], "y", _ERROR_TICKS)
     add_legend(figure)
@@ -499,9 +429,35 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         known = {k: v for k, v in named.items() if isinstance(v, float)}
         numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
         yield f"{kernel}: {numbers} ({named['origin']})"
-    yield from _closeness(frame)
-    yield from _below(frame)
-    yield from _outcomes(frame)
+    rows = compared(frame)
+    same = rows[rows.reasons == ""]
+    for curve, own in same[_from(_CLOSE_FROM, same)].groupby("curve", sort=False):
+        far = own.loc[own.difference.abs().idxmax()]
+        verdict = "within" if abs(far.difference) <= _CLOSE else "NOT within"
+        yield (
+            f"{curve}: {verdict} {_CLOSE} points of the published errors "
+            f"from D = {_CLOSE_FROM:,} on; the largest difference is "
+            f"{far.difference:+.2f}, of {_at(far.n_components)}"
+        )
+    own = same[same.n_components.between(100, 1000)].difference
+    if len(own):
+        projection = frame.attrs["arguments"]["projection"]
+        named = {"auto": "structured", "dense": "independent"}
+        yield (
+            f"{named.get(projection, projection)} rows: of {len(own)} mean errors at "
+            f"100 ≤ D ≤ 1,000 {sum(own < 0)} are below those published, "
+            f"which are of independent rows; the mean difference is "
+            f"{own.mean():+.2f} points"
+        )
+    ended = frame[~frame.outcome.isin(["success", "converged"])]
+    for (curve, outcome), own in ended.groupby(["curve", "outcome"], sort=False):
+        least = own.n_components.min()
+        where = "of the exact kernel" if least != least else f"from {_at(least)} on"
+        yield (
+            f"solves, {curve}: {len(own)} {where} ended as "
+            f"{outcome.replace('_', '-')}, with residuals of at most "
+            f"{own.residual.max():.0e}"
+        )
     errors, theirs = (
         rows.pivot_table("test_error", "n_components", "curve").reindex(columns=CURVES)
         for rows in (frame, published_curves())
@@ -510,10 +466,8 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         ours = f"{kind}: m = 4 has a smaller error than m = 2"
         published = f"(published: {_overtaking(theirs, *pair)})"
         yield f"{ours} {_overtaking(errors, *pair)} {published}"
-    published_losses = {2: 1.5, 4: 1.0}
-    for (degree, about), *both in zip(
-        published_losses.items(), *PAIRS.values(), strict=True
-    ):
+    losses = {2: 1.5, 4: 1.0}  # published
+    for (degree, about), *both in zip(losses.items(), *PAIRS.values(), strict=True):
         common = errors[both].dropna()
         if len(common):
             computed, measured = common.iloc[-1]
@@ -535,20 +489,17 @@ def compared(frame: pd.DataFrame) -> pd.DataFrame:
     """Return published errors and seconds beside ours, and why they may differ."""
     keys = ["curve", "n_components"]
     seconds = ["projection_seconds", "regression_seconds", "fit_seconds"]
-    records = frame.astype(dict.fromkeys([*seconds, "n_components"], float))
-    published = published_curves().astype({"n_components": float})
+    published = published_curves().rename(columns={"test_error": "published"})
     published["fit_seconds"] = published[seconds[:2]].sum(axis=1, skipna=False)
-    published = published.rename(
-        columns={name: f"published_{name}" for name in seconds}
-    )
+    records = frame.astype(dict.fromkeys([*seconds, "n_components"], float))
     ours = records.groupby(keys, sort=False, dropna=False).agg(
         draws=("seed", "size"),
         ours=("test_error", "mean"),
         n_train=("n_train", "first"),
         **{name: (name, "mean") for name in seconds},
     )
-    both = published.rename(columns={"test_error": "published"})
-    both = both.merge(ours.reset_index(), on=keys)
+    ours = ours.reset_index()
+    both = published.merge(ours, on=keys, suffixes=("_published", ""))
     both["difference"] = 100 * (both.ours - both.published)
     attrs = frame.attrs
     both["reasons"] = [", ".join(_reasons(attrs, row)) for row in both.itertuples()]
@@ -578,49 +529,6 @@ def _from(least: int, rows: pd.DataFrame) -> pd.Series:
 
 def _at(size: float) -> str:
     return "the exact kernel" if size != size else f"D = {size:,.0f}"
-
-
-def _closeness(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield how far errors are from the published ones on the same data."""
-    both = compared(frame)
-    same = both[(both.reasons == "") & _from(_CLOSE_FROM, both)]
-    for curve, own in same.groupby("curve", sort=False):
-        far = own.loc[own.difference.abs().idxmax()]
-        verdict = "within" if abs(far.difference) <= _CLOSE else "NOT within"
-        yield (
-            f"{curve}: {verdict} {_CLOSE} points of the published errors "
-            f"from D = {_CLOSE_FROM:,} on; the largest difference is "
-            f"{far.difference:+.2f}, of {_at(far.n_components)}"
-        )
-
-
-def _below(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield how many errors are below the published ones of independent rows."""
-    both = compared(frame)
-    small = both.n_components.between(100, 1000) & (both.reasons == "")
-    own = both[small].difference
-    if len(own):
-        named = {"auto": "structured", "dense": "independent"}
-        projection = frame.attrs["arguments"]["projection"]
-        yield (
-            f"{named.get(projection, projection)} rows: of {len(own)} mean errors at "
-            f"100 ≤ D ≤ 1,000 {sum(own < 0)} are below those published, "
-            f"which are of independent rows; the mean difference is "
-            f"{own.mean():+.2f} points"
-        )
-
-
-def _outcomes(records: pd.DataFrame) -> Iterator[str]:
-    """Yield the solves that did not reach their tolerance, or are ill-conditioned."""
-    ended = records[~records.outcome.isin(["success", "converged"])]
-    for (curve, outcome), own in ended.groupby(["curve", "outcome"], sort=False):
-        least = own.n_components.min()
-        where = "of the exact kernel" if least != least else f"from {_at(least)} on"
-        yield (
-            f"solves, {curve}: {len(own)} {where} ended as "
-            f"{outcome.replace('_', '-')}, with residuals of at most "
-            f"{own.residual.max():.0e}"
-        )
 
 
 def _overtaking(errors: pd.DataFrame, low: str, high: str) -> str:

@@ -39,20 +39,19 @@ from sklearn.linear_model import SGDClassifier
 import randkern
 from randkern.data import row_blocks
 
-from ..figures import DASHED, add_legend, curves, panels
-from ..options import option
+from ..figures import DASHED, add_legend, curves, name_axes, panels
+from ..options import Names, option
 from ..runner import Case, grid, measure_all
-from ..scoring import misclassified
+from ..scoring import TOL, class_targets, misclassified
 from ..tables import listing
 from .images import BinaryImageOptions, load_binary_images
-from .nested_ridge import class_targets
 from .optical_curves import CURVES
 from .optical_settings import optical_settings
 
 _CURVES = ("fourier", "optical-2", "optical-4")
 _SHARES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 1e2)  # of the published penalty
 _PRECISIONS = {"double": np.float64, "single": np.float32}
-_TOL, _MOST_ITERATIONS = 1e-4, 3000
+_MOST_ITERATIONS = 3000
 _BLOCK_ROWS = 2048
 
 
@@ -61,7 +60,7 @@ class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-solvers``."""
 
     n_components: int = option(3000, "Number of features.", quick=60)
-    curves: tuple[str, ...] = option(_CURVES, "", among=_CURVES)
+    curves: Names = option(_CURVES, "", among=_CURVES)
     projection: str = option(
         "auto", "How matrices are drawn; dense: independent entries, as published."
     )
@@ -145,38 +144,21 @@ def figure(frame: pd.DataFrame) -> Any:
 
     figure, (left, right) = panels(2)
     look = {name: CURVES[name].style for name in _CURVES}
-    curves(
-        left,
-        frame.query("solver == 'cg' and precision == 'double'"),
-        "condition",
-        "iterations",
-        look,
-        "curve",
-        title="conjugate gradients, without a preconditioner",
-        xlabel="condition number",
-        ylabel="iterations",
-    )
+    iterative = frame.query("solver == 'cg' and precision == 'double'")
+    curves(left, iterative, "condition", "iterations", look, "curve")
+    title = "conjugate gradients, without a preconditioner"
+    name_axes(left, title, "condition number", "iterations")
     left.xaxis.set_major_locator(LogLocator(numticks=6))
     left.xaxis.set_major_formatter(LogFormatterMathtext())
-    direct = frame.query("solver == 'cholesky'")
-    both = {
-        (name, precision): replace(style, label=label, dashes=dashes, filled=filled)
-        for name, style in look.items()
-        for precision, label, dashes, filled in (
-            ("double", style.label, "-", True),
-            ("single", f"{style.label}, single precision", DASHED, False),
-        )
-    }
-    curves(
-        right,
-        direct,
-        "share",
-        "test_error",
-        both,
-        ("curve", "precision"),
-        title="Cholesky (no marker: not definite)",
-        xlabel="penalty / published penalty",
-    )
+    both = {}
+    for name, style in look.items():
+        label = f"{style.label}, single precision"
+        both[name, "double"] = replace(style, dashes="-")
+        both[name, "single"] = replace(style, label=label, dashes=DASHED, filled=False)
+    direct, by = frame.query("solver == 'cholesky'"), ("curve", "precision")
+    curves(right, direct, "share", "test_error", both, by)
+    title = "Cholesky (no marker: not definite)"
+    name_axes(right, title, "penalty / published penalty")
     add_legend(figure, "right")
     return figure
 
@@ -199,16 +181,12 @@ def by_penalty(frame: pd.DataFrame) -> pd.DataFrame:
     for _, own in frame.groupby(["curve", "share"], sort=False):
         row = own.iloc[0][["curve", "share", "alpha", "condition"]].to_dict()
         row["features"] = CURVES[row["curve"]].style.label
-        for record in own.to_dict("records"):
-            name, shown = f"{record['solver']}-{record['precision']}", record
-            row |= {
-                name: shown["test_error"],
-                f"{name}-iterations": shown["iterations"],
-            }
-        failed = pd.isna(row["cholesky-single"])
-        row["cholesky-single"] = (
-            "not definite" if failed else f"{100 * row['cholesky-single']:.2f}"
-        )
+        names = own.solver + "-" + own.precision
+        row |= own.test_error.set_axis(names).to_dict()
+        row |= own.iterations.set_axis(names + "-iterations").to_dict()
+        single = row["cholesky-single"]
+        failed = pd.isna(single)
+        row["cholesky-single"] = "not definite" if failed else f"{100 * single:.2f}"
         rows.append(row)
     result = pd.DataFrame(rows)
     result.attrs = frame.attrs
@@ -253,7 +231,7 @@ def _by_gradients(matrix: NDArray[Any], cross: NDArray[Any], error: Any) -> Case
     """Solve by conjugate gradients, without a preconditioner, for each class."""
     steps: list[Any] = []
     solved = [
-        cg(matrix, b, rtol=_TOL, maxiter=_MOST_ITERATIONS, callback=steps.append)
+        cg(matrix, b, rtol=TOL, maxiter=_MOST_ITERATIONS, callback=steps.append)
         for b in cross.T
     ]
     weights = np.column_stack([w for w, _ in solved])

@@ -24,10 +24,10 @@ Deviations.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,10 @@ from randkern.optics import SimulatedOPU
 from randkern.plan import evaluate
 
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
-from ..figures import LONG, Style, add_legend, curves, panels
-from ..options import CommonOptions, option
-from ..runner import Case, SkippedCase, grid, measure_all
+from ..figures import LONG, Style, add_legend, curves, name_axes, panels
+from ..options import CommonOptions, Names, Sizes, option
+from ..process import SkippedCase, Stopwatch
+from ..runner import Case, grid, measure_all
 from ..tables import fitted_power, pivot
 from .published import published_rows
 
@@ -63,21 +64,19 @@ _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 _MIN_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 # From here on a first call says how many are needed.
 _LONG_SECONDS = 10.0
-# Seconds, joules if they are known, and repeats.
-Cost = tuple[float, float | None, int]
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
     """Options of ``randkern reproduce projection-cost``."""
 
-    n_components: tuple[int, ...] = option(
+    n_components: Sizes = option(
         (1000, 2000, 5000, 10_000, 20_000, 30_000, 50_000, 100_000, 200_000),
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
-    methods: tuple[str, ...] = option(METHODS, "", among=METHODS)
-    batch: tuple[int, ...] = option(
+    methods: Names = option(METHODS, "", among=METHODS)
+    batch: Sizes = option(
         (1000, 3000), "Rows; published are 20, 1,000 and 3,000.", quick=(20, 50)
     )
     growth_components: int = option(
@@ -97,55 +96,42 @@ SKIPPED_BY = ("method", "batch", "n_components")
 def run(options: Options) -> pd.DataFrame:
     """Measure one method at one D after the other, beside the device's model."""
     cpu, gpu = cpu_meter(), gpu_meter()
-    torch, no_gpu = _torch_with_gpu()
-    limit, batches = resolve_memory_limit(options.memory_limit), options.batch
+    least = _QUICK_SECONDS if options.quick else _MIN_SECONDS
+    limit, most = resolve_memory_limit(options.memory_limit), options.max_seconds
 
-    def check(case: Case) -> None:
-        """Raise if a method needs too much memory or, by a small product, time."""
-        method, size, columns = case["method"], case["n_components"], case["columns"]
-        if method == "gpu" and no_gpu is not None:
-            raise SkippedCase(no_gpu)
-        # Rows, features, and what they are computed from, in float32.
-        needed = 4 * case["batch"] * (columns + 3 * size)
-        if method == "dense":
-            # Real and imaginary parts, and a buffer to generate one of them.
-            needed += 4 * 3 * size * columns
+    def measure(case: Case) -> Case:
+        """Return mean time and energy of a batch, and the number of repeats."""
+        method, size, batch = case["method"], case["n_components"], case["batch"]
+        columns = case["columns"]
+        if method == "device":
+            device = SimulatedOPU(size)
+            seconds, joules = device.time_seconds(batch), device.energy_joules(batch)
+            return {"seconds": seconds, "joules": joules, "repeats": 0}
+        # Rows, features, and what they are computed from, in float32; real and
+        # imaginary parts of a dense matrix, and a buffer to generate one of them.
+        needed = 4 * batch * (columns + 3 * size)
+        needed += 4 * 3 * size * columns * (method == "dense")
         if needed > limit:
             raise SkippedCase(
                 f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
                 f"limit of {limit / 1e9:.1f} GB"
             )
+        X = np.random.default_rng(options.seed).random((batch, columns), np.float32)
+        if method == "gpu":
+            return timed(_on_gpu(X, size), gpu, least)
         if method in ("dense", "streamed"):
             # All rows, as a streamed matrix is generated once for them.
-            small = np.ones((case["batch"], min(columns, 1000)), np.float32)
-            narrow = min(size, 1000)
-            once = timed(_on_cpu(small, narrow, method, 0), cpu, 0.0)[0]
-            growth = size * columns / (narrow * small.shape[1])
-            if once * growth > options.max_seconds:
+            small, narrow = X[:, :1000].copy(), min(size, 1000)
+            once = timed(_on_cpu(small, narrow, method, 0), cpu, 0.0)["seconds"]
+            expected = once * size * columns / (narrow * small.shape[1])
+            if expected > most:
                 raise SkippedCase(
-                    f"it would take about {once * growth:.0f} s, more than "
-                    f"{options.max_seconds:g} s"
+                    f"it would take about {expected:.0f} s, more than {most:g} s"
                 )
-
-    def measure(case: Case) -> Case:
-        """Return mean time and energy of a batch, and the number of repeats."""
-        method, size, batch = case["method"], case["n_components"], case["batch"]
-        if method == "device":
-            device = SimulatedOPU(size)
-            cost: Cost = device.time_seconds(batch), device.energy_joules(batch), 0
-        else:
-            check(case)
-            rng = np.random.default_rng(options.seed)
-            X = rng.random((batch, case["columns"]), dtype=np.float32)
-            least = _QUICK_SECONDS if options.quick else _MIN_SECONDS
-            if method == "gpu":
-                cost = timed(_on_gpu(torch, X, size), gpu, least)
-            else:
-                cost = timed(_on_cpu(X, size, method, options.seed), cpu, least)
-        return dict(zip(("seconds", "joules", "repeats"), cost, strict=True))
+        return timed(_on_cpu(X, size, method, options.seed), cpu, least)
 
     by_size = grid(
-        batch=batches,
+        batch=options.batch,
         method=(*options.methods, "device"),
         n_components=options.n_components,
     )
@@ -153,7 +139,7 @@ def run(options: Options) -> pd.DataFrame:
         method=[m for m in _GROWING if m in options.methods],
         n_components=[options.growth_components],
         columns=[options.growth_components],
-        batch=[max(1, round(share * max(batches))) for share in _GROWTH],
+        batch=[max(1, round(share * max(options.batch))) for share in _GROWTH],
         growth=[True],
     )
     square = [c | {"columns": c["n_components"], "growth": False} for c in by_size]
@@ -164,14 +150,13 @@ def run(options: Options) -> pd.DataFrame:
 
 def tables(frame: pd.DataFrame) -> Iterator[Any]:
     for quantity in _QUANTITIES:
-        yield from pivot(
-            counted(frame, quantity),
+        own = counted(frame, quantity)
+        title = (
             f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
-            "published)",
-            "n_components",
-            "method",
-            f"{{{quantity}:number}}",
-            per="batch",
+            "published)"
+        )
+        yield from pivot(
+            own, title, "n_components", "method", f"{{{quantity}:number}}", per="batch"
         )
 
 
@@ -183,16 +168,10 @@ def figure(frame: pd.DataFrame) -> Any:
         for batch, own in costs(frame, quantity).groupby("batch")
     ]
     figure, axes = panels(len(shown), 2, (4.8, 4.0))
-    for place, (batch, quantity, records) in zip(axes, shown, strict=True):
-        curves(
-            place,
-            records,
-            "n_components",
-            quantity,
-            _STYLES,
-            title=f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}",
-            ylabel=quantity,
-        )
+    for place, (batch, quantity, own) in zip(axes, shown, strict=True):
+        curves(place, own, "n_components", quantity, _STYLES)
+        title = f"{batch:,} rows of D columns: {_QUANTITIES[quantity]}"
+        name_axes(place, title, ylabel=quantity)
     add_legend(figure)
     return figure
 
@@ -202,19 +181,19 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         ("", crossings(frame)),
         (", published", published_crossings(frame)),
     ):
-        for crossing in own:
-            size, quantity = crossing["n_components"], crossing["quantity"]
-            where = f"from D = {size or 0:,.0f} on"
-            if not size:
-                where = f"at {'no' if size is None else 'every'} D measured"
+        for found in own.itertuples():
+            where = f"from D = {found.n_components:,.0f} on"
+            if not found.n_components > 0:
+                share = "every" if found.n_components == 0 else "no"
+                where = f"at {share} D measured"
             yield (
-                f"{crossing['method']}{source}, {crossing['batch']:,} rows: the "
-                f"device takes less {_QUANTITIES[quantity]} {where}"
+                f"{found.method}{source}, {found.batch:,} rows: the device takes less "
+                f"{_QUANTITIES[found.quantity]} {where}"
             )
     for method, own in frame[frame.growth].groupby("method", sort=False):
         power = fitted_power(own.batch, own.seconds)
         if power is not None:
-            yield (f"{method}: seconds grow with the rows as n^{power:.2f}")
+            yield f"{method}: seconds grow with the rows as n^{power:.2f}"
     yield f"energy of the processor: {frame.attrs['energy']['cpu']}"
     yield f"energy of the GPU: {frame.attrs['energy']['gpu']}"
 
@@ -247,17 +226,13 @@ def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
     return partial(evaluate, features.plan_, X, out=out)
 
 
-def _torch_with_gpu() -> tuple[Any, str | None]:
-    """Return PyTorch if it has a GPU, or the reason why not."""
-    try:
-        torch = import_extra("torch", "a product on a GPU", "gpu")
-    except ImportError:
-        return None, "PyTorch is not installed"
-    return torch, None if torch.cuda.is_available() else "PyTorch finds no GPU"
-
-
-def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
+def _on_gpu(X: NDArray[np.float32], size: int) -> Callable[[], Any]:
     """Return a function that computes optical features on the GPU and waits."""
+    if find_spec("torch") is None:
+        raise SkippedCase("PyTorch is not installed")
+    torch: Any = import_extra("torch", "a product on a GPU", "gpu")
+    if not torch.cuda.is_available():
+        raise SkippedCase("PyTorch finds no GPU")
     rows = torch.from_numpy(X).cuda()
     real, imag = (torch.randn(X.shape[1], size, device="cuda") for _ in range(2))
 
@@ -269,23 +244,22 @@ def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
     return work
 
 
-def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> Cost:
+def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> Case:
     """Return mean time and energy of one call, and the number of calls."""
-    start = time.perf_counter()
+    watch = Stopwatch()
     work()  # compiles, and draws a matrix that is stored
-    once = time.perf_counter() - start
+    once = watch.lap().seconds
     if once < _LONG_SECONDS:
-        start = time.perf_counter()
         work()
-        once = time.perf_counter() - start
+        once = watch.lap().seconds
     repeats = max(1, min(10_000, math.ceil(least_seconds / max(once, 1e-6))))
     with Joules(meter) as spent:
-        start = time.perf_counter()
+        watch = Stopwatch()
         for _ in range(repeats):
             work()
-        seconds = (time.perf_counter() - start) / repeats
+        seconds = watch.lap().seconds / repeats
     joules = None if spent.joules is None else spent.joules / repeats
-    return seconds, joules, repeats
+    return {"seconds": seconds, "joules": joules, "repeats": repeats}
 
 
 def _published(batch: int) -> pd.DataFrame:
@@ -307,36 +281,37 @@ def published(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([_published(batch).assign(batch=batch) for batch in batches])
 
 
-def crossings(frame: pd.DataFrame) -> list[Case]:
-    """Return the D from which the device needs less, by log-log interpolation."""
+def crossings(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the D from which the device needs less, by log-log interpolation.
+
+    It is missing if there is none, and 0 if it needs less at every D.
+    """
     return _crossings(frame[~frame.growth])
 
 
-def published_crossings(frame: pd.DataFrame) -> list[Case]:
+def published_crossings(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the same of the published costs."""
     return _crossings(published(frame))
 
 
-def _crossings(costs: pd.DataFrame) -> list[Case]:
-    crossings = []
-    for batch, own in costs.groupby("batch", sort=False):
-        device = own[own.method == "device"].set_index("n_components")
-        for method, ours in own[own.method != "device"].groupby("method", sort=False):
-            ours = ours.set_index("n_components")
-            for quantity in _QUANTITIES:
-                ratios = (ours[quantity] / device[quantity]).dropna().astype(float)
-                if len(ratios):
-                    named = {"batch": int(batch), "method": method}
-                    size = crossing(list(ratios.sort_index().items()))
-                    crossings.append(
-                        {**named, "quantity": quantity, "n_components": size}
-                    )
-    return crossings
+def _crossings(costs: pd.DataFrame) -> pd.DataFrame:
+    devices = costs[costs.method == "device"]
+    found = []
+    keys = ["batch", "method"]
+    for (batch, method), own in costs.groupby(keys, sort=False):
+        own = own.merge(devices, on=["batch", "n_components"], suffixes=("", "_device"))
+        for quantity in _QUANTITIES if method != "device" else ():
+            ratios = own[quantity].astype(float) / own[f"{quantity}_device"]
+            ratios = ratios.set_axis(own.n_components).dropna().sort_index()
+            if len(ratios):
+                size = crossing(ratios)
+                found.append((batch, method, quantity, size))
+    return pd.DataFrame(found, columns=[*keys, "quantity", "n_components"])
 
 
-def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
-    """Return where a ratio last crosses 1, or 0 if it is never below."""
-    x, y = np.log(np.transpose(ratios))
+def crossing(ratios: pd.Series) -> float | None:
+    """Return where a ratio, by D, last crosses 1, or 0 if it is never below."""
+    x, y = np.log(ratios.index.to_numpy(float)), np.log(ratios.to_numpy())
     below = np.flatnonzero(y <= 0)
     if y[-1] <= 0:
         return None

@@ -43,25 +43,23 @@ from numpy.typing import NDArray
 import randkern
 from randkern.data import RowBlocks, row_blocks
 from randkern.optics import SimulatedOPU, ThresholdBinarizer
-from randkern.solvers import PCG
 
 from ..figures import Style, add_legend, name_axes, panels
-from ..options import DataOptions, option
+from ..options import DataOptions, Names, option
 from ..process import Stopwatch
 from ..runner import Case, grid, measure_all
-from ..scoring import ended, fit_and_score, held_out_error, random_rows
+from ..scoring import class_targets, held_out_error, iterated_ridge, random_rows
 from ..tables import at_edges, count, edge_notes, listing
 from .device_counts import acquired_counts, device_note
-from .extraction import load_features
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
-    class_targets,
-    computed,
+    drawn,
     normal_equations,
     shifted,
     solved,
 )
+from .networks import load_features
 from .published import published_rows
 
 # Method: its columns in the published table, of features and of the exact kernel, and
@@ -88,7 +86,6 @@ _SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _LENGTHSCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 _BIASES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
-_TOL = 1e-4
 _MOST_CHOLESKY, _BLOCK_ROWS = 12_000, 500  # columns, rows
 
 
@@ -107,7 +104,7 @@ class Options(DataOptions):
         "ResNet34, AlexNet, VGG16, SqueezeNet or EfficientNet-Lite0: take features of "
         "CIFAR-10, which is in --data-dir; they stay in --scratch.",
     )
-    methods: tuple[str, ...] = option(tuple(METHODS), "", among=METHODS)
+    methods: Names = option(tuple(METHODS), "", among=METHODS)
     n_components: int = option(10_000, "Number of features D.", quick=300)
     seeds: int = option(1, "Draws of the features; the first one is tuned.")
     exact_rows: int = option(
@@ -135,13 +132,7 @@ class Work:
     @classmethod
     def loaded(cls, options: Options) -> "Work":
         """Load and shuffle rows, whose numbers are no bits yet."""
-        data: Any = load_features(
-            options.layer,
-            options.data_dir,
-            network=options.network,
-            scratch=options.scratch,
-            quick=options.quick,
-        )
+        data: Any = load_features(options)
         order = np.random.default_rng(options.seed).permutation(len(data.X_train))
         held_out = min(_VALIDATION_ROWS, len(order) // 4)
         return cls(options, data, order, data.y_train[order], held_out, None, None, {})
@@ -166,48 +157,34 @@ class Work:
 
     def measure(self, case: Case) -> Iterator[Case]:
         """Choose a kernel and a penalty on held-out rows, and fit all rows."""
-        options, method = self.options, case["method"]
-        kernels = self.kernels(method)
-        if method == "linear" and self.size(method) > _MOST_CHOLESKY:
-            yield {"n_components": None, "seed": options.seed} | self.wide(kernels[0])
+        options, method, first = self.options, case["method"], self.options.seed
+        kernels, size = self.kernels(method), self.size(method)
+        exact = {"n_components": None, "seed": first}
+        if method == "linear" and size > _MOST_CHOLESKY:
+            yield exact | self.wide(kernels[0])
             return
         scored = [self.searched(method, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         kernel, (error, relative) = kernels[best], scored[best]
-        settings = [_hyperparameters(kernel) for kernel in kernels]
-        tried = {key: [s[key] for s in settings] for key in settings[best]}
-        edges = at_edges(settings[best], tried)
-        size = self.size(method)
-        for seed in range(options.seed, options.seed + options.seeds):
+        settings = pd.DataFrame(map(_hyperparameters, kernels))
+        edges = at_edges(settings.iloc[best], settings)
+        draws = 1 if method == "linear" else options.seeds
+        for seed in range(first, first + draws):
+            alphas = [relative * s for s in (_AROUND if seed == first else (1.0,))]
             with ExitStack() as stack:
                 parts = self.features(method, kernel, size, seed, stack)
-                first = seed == options.seed
-                shares = _AROUND if first else (1.0,)
-                alphas = [relative * share for share in shares]
                 record = self.fitted(parts, size, alphas)
             chosen = _hyperparameters(kernel) | {"alpha": record["alpha"]}
-            if first:
+            if seed == first:
                 relative, error = record["relative_alpha"], record["validation_error"]
                 edges += at_edges({"alpha": relative}, {"alpha": alphas})
-            yield {
-                "n_components": None if method == "linear" else size,
-                "seed": seed,
-                **record,
-                "validation_error": error,
-                "at_edge": edges,
-                "hyperparameters": chosen,
-            }
-            if method == "linear":
-                return
+            named = {"at_edge": edges, "hyperparameters": chosen}
+            record |= {"validation_error": error, **named}
+            shown = None if method == "linear" else size
+            yield {"n_components": shown, "seed": seed, **record}
         if method in _EXACT and options.exact_rows:
-            yield {
-                "n_components": None,
-                "seed": options.seed,
-                "validation_error": None,
-                "at_edge": edges,
-                "hyperparameters": chosen,
-                **self.exact(kernel, record["alpha"]),
-            }
+            fitted = self.exact(kernel, record["alpha"])
+            yield exact | {"validation_error": None, **named, **fitted}
 
     def size(self, method: str) -> int:
         """Return the number of features: for the linear kernel columns and a bias."""
@@ -238,32 +215,28 @@ class Work:
             Z = parts[0](slice(0, n))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_square(Z) ** 0.5)
-        held_out = np.arange(self.n_held_out)
-        y = self.y[: len(Z)]
+        y, held_out = self.y[: len(Z)], self.n_held_out
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
     def features(
         self, method: str, kernel: Any, size: int, seed: int, stack: ExitStack
-    ) -> tuple[FeaturesOf, FeaturesOf]:
+    ) -> list[FeaturesOf]:
         """Return functions of slices: the features of training and of test rows.
 
         Those of a device last as long as the context.
         """
-        train, test = self.train, self.test
         if method == "device-2":
             device = SimulatedOPU(size, random_state=seed)
-            labelled = [(train, self.y), (test, self.data.y_test)]
+            labelled = [(self.train, self.y), (self.test, self.data.y_test)]
             acquired = acquired_counts(device, labelled, bias=int(kernel.bias))
             counts = stack.enter_context(acquired)
             self.described.update(counts.described)
-            outputs = slice(size)
-            return counts.features_of(0, outputs, 2), counts.features_of(1, outputs, 2)
+            return [counts.features_of(part, slice(size), 2) for part in (0, 1)]
         features = randkern.RandomFeatures(kernel, size, random_state=seed)
-        features.fit(train[:1].astype(np.float32))
-        return computed(features, train), computed(features, test)
+        return drawn(features, self.train, self.test)
 
     def fitted(
-        self, parts: tuple[FeaturesOf, FeaturesOf], size: int, alphas: Sequence[float]
+        self, parts: Sequence[FeaturesOf], size: int, alphas: Sequence[float]
     ) -> Case:
         """Choose the relative penalty on the held-out rows, then fit all rows."""
         (train, test), n, classes = parts, self.n_held_out, np.unique(self.y)
@@ -294,27 +267,26 @@ class Work:
 
     def exact(self, kernel: Any, alpha: float) -> Case:
         """Fit the exact kernel with the hyperparameters of the features."""
-        train, test = (X.astype(np.float32) for X in (self.train, self.test))
-        rows = random_rows(len(train), self.options.exact_rows, self.options.seed)
-        data = train[rows], self.y[rows], test, self.data.y_test
-        return self.iterated(kernel, alpha, None, *data)
+        rows = random_rows(len(self.train), self.options.exact_rows, self.options.seed)
+        X, X_test = (X.astype(np.float32) for X in (self.train[rows], self.test))
+        return self.iterated(kernel, alpha, X, self.y[rows], X_test, self.data.y_test)
 
     def wide(self, kernel: Any) -> Case:
         """Choose the penalty of many columns on held-out rows, and fit all rows."""
-        size, n = self.size("linear"), self.n_held_out
-        unit = _mean_square(self.train) + 1
-        fitted, held_out, everything = slice(n, None), slice(n), slice(None)
+        n, unit = self.n_held_out, _mean_square(self.train) + 1
 
         def trial(relative: float, rows: slice, X_test: Any, y_test: Any) -> Case:
             X = RowBlocks(partial(_blocks, self.train[rows], self.y[rows]))
             tested = (block for block, _ in _blocks(X_test, y_test))
-            data = X, None, tested, y_test
-            return self.iterated(kernel, unit * relative, size, *data)
+            return self.iterated(kernel, unit * relative, X, None, tested, y_test)
 
-        held = self.train[held_out], self.y[held_out]
-        errors = {a: trial(a, fitted, *held)["test_error"] for a in _WIDE_ALPHAS}
-        best = min(errors, key=lambda alpha: errors[alpha])
-        record = trial(best, everything, self.test, self.data.y_test)
+        held_out = self.train[:n], self.y[:n]
+        errors = {
+            relative: trial(relative, slice(n, None), *held_out)["test_error"]
+            for relative in _WIDE_ALPHAS
+        }
+        best = min(errors, key=lambda relative: errors[relative])
+        record = trial(best, slice(None), self.test, self.data.y_test)
         return {
             **record,
             "relative_alpha": best,
@@ -323,25 +295,12 @@ class Work:
             "hyperparameters": {"alpha": record["alpha"]},
         }
 
-    def iterated(
-        self, kernel: Any, alpha: float, size: int | None, X: Any, y: Any, *test: Any
-    ) -> Case:
-        """Fit rows by conjugate gradients, and score test rows."""
-        model = randkern.KernelRidgeClassifier(
-            kernel,
-            alpha,
-            n_components=size,
-            solver=PCG(tol=_TOL, max_iter=2000),
-            memory_limit=self.options.memory_limit,
-            random_state=self.options.seed,
-        )
-        trial = fit_and_score(model, X, y, *test)
-        return {
-            "n_train": X.n_rows if y is None else len(y),
-            "alpha": alpha,
-            **trial.record(),
-            **ended(model.solution_),
-        }
+    def iterated(self, kernel: Any, alpha: float, *data: Any) -> Case:
+        """Fit and score a kernel by conjugate gradients; the linear one by columns."""
+        size = self.size("linear") if isinstance(kernel, randkern.Linear) else None
+        limit, seed = self.options.memory_limit, self.options.seed
+        record = iterated_ridge(kernel, alpha, size, *data, limit=limit, seed=seed)
+        return {"alpha": alpha, **record}
 
 
 def run(options: Options) -> pd.DataFrame:
@@ -384,33 +343,32 @@ def tables(frame: pd.DataFrame) -> Iterator[Any]:
 
 def figure(frame: pd.DataFrame) -> Any:
     """Return a row of markers per layer; ours are filled, with their range."""
-    rows = list(table_1(frame))
+    rows = pd.DataFrame(table_1(frame))
     figure, (axes,) = panels(1, size=(8.0, 1.2 + 0.42 * len(rows)))
     for i, (method, (*_, style)) in enumerate(METHODS.items()):
-        for ours in (False, True):
-            own = [
-                (row[method], place, row.get(f"{method}-range", (row[method],) * 2))
-                for place, row in enumerate(rows)
-                if row["ours"] == ours and row.get(method) is not None
-            ]
-            if not own:
+        for ours, source in ((False, "published"), (True, "ours")):
+            own = rows[rows.ours == ours].dropna(subset=[method])
+            if own.empty:
                 continue
-            x, y, ends = map(np.array, zip(*own, strict=True))
+            ends = None
+            if ours:
+                ((low, high),) = own[f"{method}-range"]
+                ends = [own[method] - low, high - own[method]]
             axes.errorbar(
-                x,
-                y + 0.14 * (i - (len(METHODS) - 1) / 2),
-                xerr=[x - ends[:, 0], ends[:, 1] - x] if ours else None,
+                own[method],
+                own.index + 0.14 * (i - (len(METHODS) - 1) / 2),
+                xerr=ends,
                 marker=style.marker,
                 color=style.colour,
                 markerfacecolor=style.colour if ours else "white",
                 markersize=6,
                 linestyle="",
-                label=f"{style.label}, {'ours' if ours else 'published'}",
+                label=f"{style.label}, {source}",
             )
     for place in np.arange(0.5, len(rows) - 1):
         axes.axhline(place, color="0.85", lw=0.7)
     axes.grid(axis="y", visible=False)
-    names = [f"{row['features']} (d = {row['d']:,})" for row in rows]
+    names = [f"{row.features} (d = {row.d:,})" for row in rows.itertuples()]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
     title = f"{frame.attrs['dataset']['name']} in Table 1"
@@ -436,10 +394,6 @@ def notes(frame: pd.DataFrame) -> Iterator[str]:
         yield device_note(frame.attrs["device"])
 
 
-def _named(row: Case) -> str:
-    return f"{row['architecture']} {row['layer']}"
-
-
 def published(frame: pd.DataFrame) -> pd.DataFrame:
     """Return Table 1 as published."""
     return published_rows("cifar10-transfer-learning")
@@ -451,22 +405,18 @@ def table_1(frame: pd.DataFrame) -> Iterator[Case]:
     Keys are methods, and ``-exact`` their kernels; errors are in %.
     """
     for row in published(frame).to_dict("records"):
-        errors: Case = {}
+        named = {"features": f"{row['architecture']} {row['layer']}", "ours": False}
         for method, (features, exact, _) in METHODS.items():
-            errors[method] = features and row[features]
-            errors[f"{method}-exact"] = exact and row[exact]
-        yield {"features": _named(row), "d": row["dimension"], "ours": False} | errors
+            named[method] = features and row[features]
+            named[f"{method}-exact"] = exact and row[exact]
+        yield named | {"d": row["dimension"]}
     data = frame.attrs["dataset"]
     exact = frame.n_components.isna() & (frame.method != "linear")
     names = frame.method + np.where(exact, "-exact", "")
-    yield {"features": data["name"], "d": data["n_features"], "ours": True} | {
-        key: value
-        for name, own in (100 * frame.test_error).groupby(names)
-        for key, value in {
-            name: own.mean(),
-            f"{name}-range": (own.min(), own.max()),
-        }.items()
-    }
+    named = {"features": data["name"], "d": data["n_features"], "ours": True}
+    for name, own in (100 * frame.test_error).groupby(names):
+        named |= {name: own.mean(), f"{name}-range": (own.min(), own.max())}
+    yield named
 
 
 def _hyperparameters(kernel: Any) -> dict[str, float]:
