@@ -89,33 +89,33 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = _fit_tail if encoded.folds is None else _fit_and_leave_out
     with ignoring(IllConditionedWarning):
-        while True:
-            try:
-                return fit(kernel, alpha, encoded)
-            except np.linalg.LinAlgError:
-                alpha *= 10.0
-
-
-def _fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Fit, and leave out the last rows one at a time."""
-    n, fit = len(encoded), ExactRidge(kernel, alpha)
-    residual = fit.solve(encoded, np.arange(max(n - VALIDATION_ROWS, 0), n))
-    if not residual <= _LARGEST_RESIDUAL:
-        raise np.linalg.LinAlgError(f"the residual is {residual:.2g}.")
+        while (fit := _solved(kernel, alpha, encoded)) is None:
+            alpha *= 10.0
     return fit
 
 
-def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Fit, and leave out folds of the last rows, at most 6,000."""
-    fit, n = _fit_tail(kernel, alpha, encoded), len(encoded)
-    last = np.arange(max(n - MAX_LEFT_OUT, 0), n)
-    tail = encoded.take(last)
-    Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
-    residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
-    if residuals is None:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
-    fit.residuals = residuals
+def _solved(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge | None:
+    """Fit, and leave out the last rows, one at a time or in folds.
+
+    None if the penalty is too small for an accurate solution.
+    """
+    fit, n, folds = ExactRidge(kernel, alpha), len(encoded), encoded.folds
+    last = np.arange(
+        max(n - (VALIDATION_ROWS if folds is None else MAX_LEFT_OUT), 0), n
+    )
+    try:
+        residual = fit.solve(encoded, last if folds is None else last[:0])
+    except np.linalg.LinAlgError:
+        return None
+    if not residual <= _LARGEST_RESIDUAL:
+        return None
+    if folds is not None:
+        tail = encoded.take(last)
+        Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
+        residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
+        if residuals is None:
+            return None
+        fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
+        fit.residuals = residuals
     return fit
