@@ -94,10 +94,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact, if time allows. With more rows, kernels are
-    learned further from the rows of single cells, each as dense as the table; rows left
-    out of some cells choose the kernel, the penalty and the temperature. Logistic
-    regression then has the exact kernel in overlapping cells of up to 16,000 rows
+    With more than 2,500 rows, kernels are learned further from the rows of single
+    cells, each as dense as the table; rows left out of some cells choose the kernel,
+    the penalty and the temperature. Logistic regression then has the exact kernel of
+    all rows if time allows, or in overlapping cells of up to 16,000 rows
     (:class:`~randkern.LocalClassifier`). With `groups` or `time`, kernels are not
     learned from single cells, and whole folds are held out for the penalty.
 
@@ -248,10 +248,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         for share, part in chosen:
             if pairs and learning.deadline.ends("the last fit"):
                 break
-            trial = learning.adapted(part.trial)
-            C = part.C * part.trial.alpha / trial.alpha
+            trial = part.trial
             encoded = learning.encoded_table(trial, table)
-            model = logistic(trial.kernel, C, seed)
+            model = logistic(trial.kernel, part.C, seed)
             weight = encoded.own_weight
             fit_quietly(model, encoded.X, encoded.labels, weight, learning.deadline)
             encoder = copy(learning.encoders[trial.numbers])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import suppress
-
 import numpy as np
-from sklearn.base import RegressorMixin, clone
+from sklearn.base import RegressorMixin
 
 from randkern._fitting import is_late
 from randkern._warnings import ignoring
@@ -17,16 +14,7 @@ from randkern.kernels.default import TakesKernel
 from randkern.models.dual import exact_gram, solve_dual
 from randkern.tabular.folds import predicted_rows
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.objectives import Loss, log_squares
-from randkern.tabular.presets import (
-    LATE_ROWS,
-    MAX_LEFT_OUT,
-    MIN_GAIN,
-    SHORTER,
-    SMALLER,
-    VALIDATION_ROWS,
-    Deadline,
-)
+from randkern.tabular.presets import LATE_ROWS, MAX_LEFT_OUT, VALIDATION_ROWS
 from randkern.tabular.rows import Table
 
 # Products with the kernel are computed in blocks of so many bytes.
@@ -101,82 +89,33 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = fit_tail if encoded.folds is None else _fit_and_leave_out
     with ignoring(IllConditionedWarning):
-        while True:
-            try:
-                return fit(kernel, alpha, encoded)
-            except np.linalg.LinAlgError:
-                alpha *= 10.0
-
-
-def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Fit, and leave out the last rows one at a time."""
-    n, fit = len(encoded), ExactRidge(kernel, alpha)
-    residual = fit.solve(encoded, np.arange(max(n - VALIDATION_ROWS, 0), n))
-    if not residual <= _LARGEST_RESIDUAL:
-        raise np.linalg.LinAlgError(f"the residual is {residual:.2g}.")
+        while (fit := _solved(kernel, alpha, encoded)) is None:
+            alpha *= 10.0
     return fit
 
 
-def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
-    """Fit, and leave out folds of the last rows, at most 6,000."""
-    fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
-    last = np.arange(max(n - MAX_LEFT_OUT, 0), n)
-    tail = encoded.take(last)
-    Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
-    residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
-    if residuals is None:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
-    fit.residuals = residuals
-    return fit
+def _solved(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge | None:
+    """Fit, and leave out the last rows, one at a time or in folds.
 
-
-def adapted(
-    kernel: Kernel,
-    alpha: float,
-    encoded: Table,
-    deadline: Deadline,
-    loss: Loss = log_squares,
-) -> tuple[Kernel, float]:
-    """Return a kernel and its penalty for more rows than it was learned from.
-
-    More rows resolve more detail: all lengthscales are multiplied by one factor and the
-    penalty by another, as long as the leave-one-out loss of the last rows decreases and
-    there is time.
+    None if the penalty is too small for an accurate solution.
     """
-
-    def error(at: tuple[int, int]) -> float:
-        fit = fit_tail(*_stepped(kernel, alpha, at), encoded)
-        if not np.isfinite(fit.residuals).all():
-            return math.inf
-        targets = encoded.Y[fit.evaluated]
-        weight = encoded.weight[fit.evaluated]
-        return loss(targets - fit.residuals, targets, weight)[0]
-
-    best, done = (0, 0), set()
-    with suppress(np.linalg.LinAlgError), ignoring(IllConditionedWarning):
-        # An error: the penalty is too small for these rows.
-        least = error(best)
-        tried = {best}
-        while best not in done:
-            done.add(best)
-            for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
-                at = (best[0] + step[0], best[1] + step[1])
-                if at in tried or deadline.ends("the last fit"):
-                    continue
-                tried.add(at)
-                candidate = error(at)
-                if candidate < least - MIN_GAIN:
-                    best, least = at, candidate
-    return _stepped(kernel, alpha, best)
-
-
-def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel, float]:
-    """Return a kernel with shorter lengthscales, and a smaller penalty."""
-    shorter = clone(kernel)
-    for leaf in shorter.leaves():
-        if "lengthscale" in leaf.get_params():
-            leaf.set_params(lengthscale=leaf.lengthscale * SHORTER ** at[0])
-    return shorter, alpha * SMALLER ** at[1]
+    fit, n, folds = ExactRidge(kernel, alpha), len(encoded), encoded.folds
+    last = np.arange(
+        max(n - (VALIDATION_ROWS if folds is None else MAX_LEFT_OUT), 0), n
+    )
+    try:
+        residual = fit.solve(encoded, last if folds is None else last[:0])
+    except np.linalg.LinAlgError:
+        return None
+    if not residual <= _LARGEST_RESIDUAL:
+        return None
+    if folds is not None:
+        tail = encoded.take(last)
+        Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
+        residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
+        if residuals is None:
+            return None
+        fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
+        fit.residuals = residuals
+    return fit

@@ -14,7 +14,6 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.exact_ridge import adapted
 from randkern.tabular.folds import divided
 from randkern.tabular.objectives import Loss
 from randkern.tabular.presets import Deadline, Plan
@@ -147,19 +146,3 @@ class Learning:
             return None
         learned = self.search(positions).again(trial)
         return None if self.deadline.ends(COMPARISON) else learned
-
-    def adapted(self, trial: Trial) -> Trial:
-        """Return a trial adapted to more rows than it was learned from, if planned.
-
-        Rows that depend on each other are too few values to adapt to.
-        """
-        n_rows = self.plan.adapted_rows
-        few = n_rows <= trial.n_rows or self.table.folds is not None
-        if few or self.deadline.ends(COMPARISON):
-            return trial
-        # Rows unknown to the search come last: they evaluate it.
-        sample = self.encoded_table(trial, self.table.take(self.order[:n_rows]))
-        kernel, alpha = adapted(
-            trial.kernel, trial.alpha, sample, self.deadline, self.loss
-        )
-        return replace(trial, kernel=kernel, alpha=alpha, n_rows=n_rows)

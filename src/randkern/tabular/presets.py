@@ -46,15 +46,8 @@ class Shares:
 # further there, need more. Plans with a row each for numbers, labels, and few or more
 # rows differed from these by less than a sixth.
 _SHARES, _SHARES_IN_CELLS = Shares(0.5, 0.3, 0.2), Shares(0.35, 0.12, 0.55)
-# Classes of more rows are fitted in cells.
-MANY_ROWS = 8000
 # Rows that the search uses, but for exact regression: it takes others in each step.
 _SEARCHED = 10_000
-# The share of the limit in which kernels of classes, learned from a few rows in each
-# step, are adapted to more; fits that it takes, and the most of these rows. Without it,
-# phoneme had a log loss of .28, with it .19. Kernels that are learned from all rows at
-# once gain less than 1.5 %, and are not adapted.
-_ADAPTED_SHARE, _ADAPTING_FITS, _ADAPTED_ROWS = 0.2, 6, 6000
 # Rows of first descents and of those that continue the best. The least are the floor
 # of a search: on fewer, columns hardly differ. From more, each step uses other rows.
 _FIRST_ROWS, SEARCHED_ONCE = (200, 600), 2500
@@ -90,8 +83,9 @@ MAX_FACTORISED, ALWAYS_FACTORISED = 16_000, 2000
 # Of many rows, shares of the last step, for numbers and for classes: learning in cells,
 # the fit, and choosing a penalty.
 _CELL_SHARES, _CLASS_SHARES = (0.35, 0.6, 0.0), (0.25, 0.5, 0.25)
-# Rows of a cell from which kernels are learned, and the evaluations that it takes.
-_LEARNED_ROWS, _CELL_EVALUATIONS = (200, 1000), 112
+# Rows of a cell from which kernels are learned, of which there are at least so many if
+# there are enough, and the evaluations that it takes.
+_LEARNED_ROWS, _LEARNED_CELLS, _CELL_EVALUATIONS = (200, 1000), 20, 112
 # Rows of a cell. If time is short, regression fits fewer rows, not smaller cells: with
 # cells of 250 or more, errors at 10 seconds were 1.00 to 1.12 times as large (diamonds,
 # kin40k; two folds), and at 60 seconds for 500,000 generated rows 1.00 to 1.28 times
@@ -134,9 +128,6 @@ PRECISIONS = (0.3, 1.0)
 # The most rows that are left out of an exact fit, one at a time, or, if they depend on
 # each other, in folds. As many, but no more than a sixteenth, are held out of cells.
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
-# Factors of lengthscales and penalties for more rows than those of the search, and the
-# least gain of the loss.
-SHORTER, SMALLER, MIN_GAIN = 0.7, 0.4, 1e-3
 # Steps of learning the best kernel in cells, after those that try it, and cells that
 # evaluate kernels; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
@@ -283,8 +274,8 @@ class Plan:
         Rows on which trials are compared.
     n_parts : int
         Kernels for which penalties of logistic regression are compared.
-    n_members, adapted_rows : int
-        Fits that are averaged, and the rows to which their kernels are adapted.
+    n_members : int
+        Fits that are averaged.
     learned_rows, cell_rows : int
         Rows of the cells in which kernels are learned, and of those that are fitted.
     choosing_rows, choosing_cells : int
@@ -301,7 +292,6 @@ class Plan:
     compared_rows: int = _COMPARED_ROWS[1]
     n_parts: int = MAX_MEMBERS
     n_members: int = 1
-    adapted_rows: int = 0
     learned_rows: int = _LEARNED_ROWS[0]
     cell_rows: int = 0
     choosing_rows: int = 0
@@ -320,7 +310,7 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
         0: regression.
     time_limit : float
     """
-    in_cells = n > (MANY_ROWS if n_classes else MAX_FACTORISED)
+    in_cells = n > (SEARCHED_ONCE if n_classes else MAX_FACTORISED)
 
     def plan_at(step: int) -> Plan:
         budget = _LEAST_BUDGET * time_limit * _BUDGET_STEP**step
@@ -360,8 +350,7 @@ def planned_seconds(plan: Plan, n: int, d: int, n_classes: int) -> dict[str, flo
         known = rows - rows // MAX_REFITTED
         seconds["penalties"] = plan.n_parts * fits * _logistic(k)(known, d)
     fit = _logistic(k) if n_classes else _FIT
-    adapting = _ADAPTING_FITS * _LEFT_OUT(plan.adapted_rows, d)
-    seconds["last"] = plan.n_members * (fit(n, d) + adapting)
+    seconds["last"] = plan.n_members * fit(n, d)
     return seconds
 
 
@@ -408,12 +397,7 @@ def _plan(
         fit = _logistic(k)
         plan = _parts_plan(plan, n, d, k, seconds)
     n_members = min(max(int(last / fit(n, d)), 1), MAX_MEMBERS)
-    adapted = 0
-    if n_classes and n > SEARCHED_ONCE:
-        each = _ADAPTED_SHARE * time_limit / (_ADAPTING_FITS * n_members)
-        most = min(n, _ADAPTED_ROWS)
-        adapted = largest(lambda m: _LEFT_OUT(m, d), each, 0, most)
-    return replace(plan, n_members=n_members, adapted_rows=adapted)
+    return replace(plan, n_members=n_members)
 
 
 def _search_plan(n: int, d: int, n_classes: int, seconds: float) -> Plan:
@@ -466,11 +450,13 @@ def _cells_plan(
         return _KERNELS * _TRIED * _logistic(k)(m, d)
 
     fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit, least))
+    fewest, many = _LEARNED_ROWS
+    many = max(min(many, fitted // _LEARNED_CELLS), fewest)
     plan = replace(
         plan,
         in_cells=True,
         fitted_rows=fitted,
-        learned_rows=largest(learned, learning, *_LEARNED_ROWS),
+        learned_rows=largest(learned, learning, fewest, many),
         cell_rows=_cells(cost, fitted, cells, least, most),
     )
     if not n_classes:
