@@ -55,9 +55,9 @@ class CategoryScores(TargetEncoding):
     for targets :math:`y_i` of weights :math:`w_i` with mean 1, so that what one column
     explains is no noise in the effects of the others. The score of a level is
     :math:`c + b_{jl}`. Levels that are unknown or have a single row have the effect 0.
-    :math:`\lambda` is the one of 0.3, 3 and 30 with the smallest squared error of rows
-    left out. See :class:`~randkern.tabular.target_encoding.TargetEncoding` for
-    parameters and methods.
+    :math:`\lambda = 0.3`. See
+    :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters and
+    methods.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class CategoryScores(TargetEncoding):
     1  new         2.0
     """
 
-    _alphas = (0.3, 3.0, 30.0)
+    _alpha = 0.3
 
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
         self.levels_ = [_levels(column) for column in columns]

@@ -67,8 +67,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Compilation by Numba on first use, once per installation, does not count.
     text_columns : list of str or "auto", default="auto"
         Columns of free text, which are replaced by the predictions of a linear model on
-        hashed words. ``"auto"``: columns of strings most of which differ and have three
-        words or more.
+        sequences of characters, and by components of these. ``"auto"``: columns of
+        strings most of which differ and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the

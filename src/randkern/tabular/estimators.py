@@ -90,8 +90,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         importances are those of the logarithms.
     text_columns : list of str or "auto", default="auto"
         Columns of free text, which are replaced by the predictions of a linear model on
-        hashed words. ``"auto"``: columns of strings most of which differ and have three
-        words or more.
+        sequences of characters, and by components of these. ``"auto"``: columns of
+        strings most of which differ and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the

@@ -17,11 +17,7 @@ from randkern._tables import objects_of
 from randkern.tabular.folds import Folds
 
 _Self = TypeVar("_Self", bound="TargetEncoding")
-# Positions of the rows known, and of those predicted from them, in each fold.
-Splits = list[tuple[np.ndarray, np.ndarray]]
 _FOLDS = 10
-# Rows on which penalties are compared.
-_MAX_COMPARED = 5000
 
 
 class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
@@ -45,13 +41,16 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
     n_scores_ : int
         New columns per encoded column: one per target or class (one for two classes).
         They follow after all other columns.
+    n_components_ : int
+        Further new columns per encoded column, which do not depend on the targets.
     feature_names_in_ : ndarray of str
     """
 
+    n_components_ = 0
     # Whether scores take the place of the columns that they are learned from.
     _replaces = False
-    # Penalties of the ridge regression, of which the best is chosen.
-    _alphas: ClassVar[tuple[float, ...]]
+    # The penalty of the ridge regression.
+    _alpha: ClassVar[float]
 
     def __init__(self, columns: Sequence[Any], *, classes: bool = False):
         self.columns = columns
@@ -89,6 +88,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
 
         Parameters are those of `fit`.
         """
+        from sklearn.linear_model import Ridge
+
         check_consistent_length(X, y)
         self._check_names(X)
         Y = codes_of_targets(y, self.classes, len(X))
@@ -98,18 +99,25 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         folds = _random_folds(X, Y) if folds is None else folds
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         self.n_scores_ = Y.shape[1]
-        weight, splits = weight / weight.mean(), list(folds.splits())
+        weight = weight / weight.mean()
         blocks = self._fit_features([objects_of(X[name]) for name in self.columns])
         Z = sparse.hstack(blocks, format="csr")
-        ridge, without = best_ridge(Z, Y, weight, splits, self._alphas)
-        self.intercept_, self.effects_ = _effects(ridge, blocks)
+        ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
+        ridge = Ridge(self._alpha, solver="sparse_cg", tol=1e-6)
+
+        def fit(rows: Any) -> tuple[Any, list[np.ndarray]]:
+            """Return the intercept, and the effects of each block."""
+            ridge.fit(Z[rows], Y[rows], weight[rows])
+            return ridge.intercept_, np.split(np.atleast_2d(ridge.coef_).T, ends)
+
+        self.intercept_, self.effects_ = fit(np.arange(len(Y)))
         mean = np.average(Y, axis=0, weights=weight)
         scores = [np.tile(mean, (len(Y), 1)) for _ in blocks]
-        for fit, (_, held) in zip(without, splits, strict=True):
-            intercept, effects = _effects(fit, blocks)
+        for known, held in folds.splits():
+            intercept, effects = fit(known)
             for out, block, own in zip(scores, blocks, effects, strict=True):
                 out[held] = intercept + block[held] @ own
-        return self._with_scores(X, scores)
+        return self._with_scores(X, scores, blocks)
 
     def transform(self, X: Any) -> Any:
         """Return the table with scores.
@@ -119,11 +127,10 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         X : dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        values = [objects_of(X[name]) for name in self.columns]
-        blocks = zip(self._features(values), self.effects_, strict=True)
-        return self._with_scores(
-            X, [self.intercept_ + block @ own for block, own in blocks]
-        )
+        blocks = self._features([objects_of(X[name]) for name in self.columns])
+        pairs = zip(blocks, self.effects_, strict=True)
+        scores = [self.intercept_ + block @ own for block, own in pairs]
+        return self._with_scores(X, scores, blocks)
 
     @abstractmethod
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
@@ -133,6 +140,10 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
     def _features(self, columns: list[np.ndarray]) -> list[Any]:
         """Return the features of each column's values, sparse matrices (n, m)."""
 
+    def _components_of(self, blocks: list[Any]) -> list[np.ndarray]:
+        """Return numbers that stand beside the scores of each column, (n, m)."""
+        return [np.empty((block.shape[0], 0)) for block in blocks]
+
     def sources(self) -> np.ndarray:
         """Return the position in the table of the fit of each new table's columns."""
         names = self.feature_names_in_.tolist()
@@ -140,40 +151,35 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         others = np.arange(len(names))
         if self._replaces:
             others = np.setdiff1d(others, encoded)
-        return np.append(others, np.repeat(encoded, self.n_scores_)).astype(int)
-
-    def score_names(self) -> list[str]:
-        """Return the names of the columns of scores."""
-        endings = [f" {j}" for j in range(1, self.n_scores_ + 1)]
-        endings = endings if self.n_scores_ > 1 else [""]
-        return [f"{name} score{ending}" for name in self.columns for ending in endings]
+        n_new = self.n_scores_ + self.n_components_
+        return np.append(others, np.repeat(encoded, n_new)).astype(int)
 
     def _check_names(self, X: Any) -> None:
-        """Raise if a column of the table has the name of a score."""
+        """Raise if a column of the table has the name of a new one."""
         for name in self.columns:
             for other in X.columns:
-                if str(other).startswith(f"{name} score"):
+                if str(other).startswith((f"{name} score", f"{name} component")):
                     raise ValueError(
                         f"X has a column {other!r}, the name of the numbers that are "
                         f"computed from {name!r}; rename it."
                     )
 
-    def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
-        """Return the table with the scores (n, k) of each column."""
-        values = [score for columns in scores for score in columns.T]
-        named = dict(zip(self.score_names(), values, strict=True))
+    def _with_scores(self, X: Any, scores: list[np.ndarray], blocks: list[Any]) -> Any:
+        """Return the table with the scores (n, k) of each column, and components."""
+        named: dict[str, np.ndarray] = {}
+        parts = zip(self.columns, scores, self._components_of(blocks), strict=True)
+        for name, own, components in parts:
+            several = own.shape[1] > 1
+            for j, score in enumerate(own.T, start=1):
+                named[f"{name} score {j}" if several else f"{name} score"] = score
+            for j, component in enumerate(components.T, start=1):
+                named[f"{name} component {j}"] = component
         replaced = list(self.columns) if self._replaces else []
         if hasattr(X, "iloc"):
             return X.assign(**named).drop(columns=replaced)
         kind = type(X[X.columns[0]])  # polars
         columns = [kind(name, column) for name, column in named.items()]
         return X.with_columns(columns).drop(replaced)
-
-
-def _effects(ridge: Any, blocks: list[Any]) -> tuple[Any, list[np.ndarray]]:
-    """Return the intercept of ridge regression, and the effects of each block."""
-    ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
-    return ridge.intercept_, np.split(np.atleast_2d(ridge.coef_).T, ends)
 
 
 def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
@@ -206,30 +212,3 @@ def _random_folds(X: Any, Y: np.ndarray) -> Folds:
     _, numbers = np.unique(codes, return_inverse=True)
     numbers = numbers if numbers.any() else np.arange(len(X))
     return Folds(numbers % _FOLDS)
-
-
-def best_ridge(
-    Z: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits, alphas: Sequence[float]
-) -> tuple[Any, list[Any]]:
-    """Return ridge regression, and its fits without each fold.
-
-    Its penalty is the one of least squared error of rows left out, on a part of them.
-    """
-    from sklearn.linear_model import Ridge
-
-    def fit(alpha: float, rows: np.ndarray) -> Any:
-        ridge = Ridge(alpha, solver="sparse_cg", tol=1e-6)
-        return ridge.fit(Z[rows], Y[rows], weight[rows])
-
-    def error(alpha: float) -> float:
-        total = 0.0
-        for known, held in splits:
-            rows = held[: _MAX_COMPARED // len(splits)]
-            ridge = fit(alpha, known[:_MAX_COMPARED])
-            left = Y[rows] - ridge.predict(Z[rows]).reshape(len(rows), -1)
-            total += float((weight[rows] @ left**2).sum())
-        return total
-
-    alpha = min(alphas, key=error)
-    without = [fit(alpha, known) for known, _ in splits]
-    return fit(alpha, np.arange(len(Y))), without

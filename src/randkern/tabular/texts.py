@@ -11,8 +11,8 @@ from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
 from randkern.tabular.target_encoding import TargetEncoding
 
-# Numbers into which words and pairs of words are hashed.
-_N_HASHED = 2**16
+# Numbers into which sequences of characters are hashed, and components of a column.
+_N_HASHED, _N_COMPONENTS = 2**15, 30
 # Names of dtypes of categories, of pandas and of polars.
 _CATEGORIES = ("category", "categorical", "enum")
 
@@ -48,25 +48,29 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
 
 
 class TextEncoder(TargetEncoding):
-    r"""Replace columns of free text by predictions of the target from their words.
+    r"""Replace columns of free text by numbers.
 
-    Words and pairs of words are hashed, weighted by their rarity (TF-IDF), and a ridge
-    regression on them predicts targets, or codes of classes ±1. Its penalty is chosen
-    by the errors of rows left out. The prediction replaces the column. See
-    :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters and
-    methods.
+    Sequences of three or four characters are hashed and weighted by their rarity
+    (TF-IDF). A ridge regression on them, of penalty 0.3, predicts targets, or codes of
+    classes ±1. Its prediction and the first 30 components of a singular value
+    decomposition (latent semantic analysis), as of skrub's `StringEncoder`, replace the
+    column. See :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters
+    and methods.
 
     Attributes
     ----------
     tfidf_ : list of TfidfTransformer
-        The weights of words in each column.
+        The weights of sequences in each column.
     intercept_ : ndarray of shape (n_scores,)
-    effects_ : list of ndarray of shape (2 ** 16, n_scores)
+    effects_ : list of ndarray of shape (2 ** 15, n_scores)
+    components_ : list of ndarray of shape (n_components, 2 ** 15)
+        Fewer than 30 of fewer rows.
 
     References
     ----------
     Weinberger, Dasgupta, Langford, Smola & Attenberg 2009, "Feature hashing for large
-    scale multitask learning"; Wolpert 1992, "Stacked generalization".
+    scale multitask learning"; Wolpert 1992, "Stacked generalization"; Deerwester,
+    Dumais, Furnas, Landauer & Harshman 1990, "Indexing by latent semantic analysis".
 
     Examples
     --------
@@ -76,21 +80,28 @@ class TextEncoder(TargetEncoding):
     >>> table = pd.DataFrame({"text": words, "x": range(40)})
     >>> y = [1.0, -1.0, 1.0, -1.0] * 10
     >>> encoded = TextEncoder(["text"]).fit(table, y).transform(table)
-    >>> list(encoded.columns), bool((encoded["text score"][:2] > 0).tolist()[0])
-    (['x', 'text score'], True)
+    >>> list(encoded.columns[:3]), bool(encoded["text score"][0] > 0)
+    (['x', 'text score', 'text component 1'], True)
     """
 
     _replaces = True
 
-    _alphas = (0.1, 1.0, 10.0)
+    _alpha = 0.3
 
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
         from sklearn.feature_extraction.text import TfidfTransformer
+        from sklearn.utils.extmath import randomized_svd
 
         self.tfidf_ = [TfidfTransformer(sublinear_tf=True) for _ in columns]
         for tfidf, column in zip(self.tfidf_, columns, strict=True):
             tfidf.fit(_hashed(column))
-        return self._features(columns)
+        blocks = self._features(columns)
+        self.n_components_ = min(_N_COMPONENTS, len(columns[0]))
+        self.components_ = [
+            randomized_svd(block, self.n_components_, random_state=0)[2]
+            for block in blocks
+        ]
+        return blocks
 
     def _features(self, columns: list[np.ndarray]) -> list[Any]:
         return [
@@ -98,13 +109,23 @@ class TextEncoder(TargetEncoding):
             for tfidf, column in zip(self.tfidf_, columns, strict=True)
         ]
 
+    def _components_of(self, blocks: list[Any]) -> list[np.ndarray]:
+        return [
+            block @ components.T
+            for block, components in zip(blocks, self.components_, strict=True)
+        ]
+
 
 def _hashed(values: np.ndarray) -> Any:
-    """Return how often each hashed word or pair of words occurs, a sparse matrix."""
+    """Return how often each hashed sequence of characters occurs, a sparse matrix."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     texts = ["" if value is None else str(value) for value in values]
     vectorizer = HashingVectorizer(
-        n_features=_N_HASHED, ngram_range=(1, 2), alternate_sign=False, norm=None
+        n_features=_N_HASHED,
+        analyzer="char_wb",
+        ngram_range=(3, 4),
+        alternate_sign=False,
+        norm=None,
     )
     return vectorizer.transform(texts)
