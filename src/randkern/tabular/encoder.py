@@ -102,9 +102,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     >>> import pandas as pd, randkern as rk
     >>> table = pd.DataFrame({"size": [1.0, 2, 3], "colour": ["red", "blue", "red"]})
     >>> rk.TabularEncoder().fit_transform(table).round(2)
-    array([[-1.22,  1.  ],
-           [ 0.  ,  0.  ],
-           [ 1.22,  1.  ]])
+    array([[-1.22,  0.  ],
+           [ 0.  ,  1.  ],
+           [ 1.22,  0.  ]])
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
