@@ -225,7 +225,7 @@ def test_intervals_of_later_rows_count_independent_periods(walks):
 @pytest.mark.parametrize("kind", ["groups", "time"])
 def test_many_rows_are_held_out_in_whole_folds(kind, planned, monkeypatch):
     """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
-    planned(in_cells=True, cell_rows=100)
+    planned(cell_rows=100)
     table, y, group = draw(20, np.random.default_rng(7))
     seen = []
 

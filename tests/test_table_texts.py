@@ -128,6 +128,23 @@ def test_missing_and_unknown_texts(fitted):
     assert predicted[0] == pytest.approx(predicted[2], abs=0.2 * TARGET.std())
 
 
+@pytest.mark.nightly
+def test_misspelt_names_are_known():
+    rng = np.random.default_rng(0)
+    names = ["software engineer", "sales manager", "school teacher", "truck driver"]
+    codes, texts = rng.integers(4, size=800), []
+    for code in codes:
+        letters = list(names[code])
+        for at in rng.integers(len(letters), size=2):
+            letters[at] = "abcdefghijklmnopqrstuvwxyz"[rng.integers(26)]
+        texts.append("".join(letters))
+    x = rng.normal(size=800)
+    y = np.array([1.5, -1.0, 0.5, -0.5])[codes] * np.sign(x)
+    table = pd.DataFrame({"name": texts, "x": x})
+    model = rk.TabularRegressor(2, text_columns=["name"], random_state=0)
+    assert model.fit(table[:400], y[:400]).score(table[400:], y[400:]) > 0.85
+
+
 @pytest.mark.slow
 def test_an_estimator_of_a_model_of_texts(fitted):
     again = fitted.model_.to_estimator().fit(TABLE, TARGET)

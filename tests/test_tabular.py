@@ -398,7 +398,7 @@ def test_an_estimator_of_a_classifier(fitted_classifier):
 
 @pytest.mark.nightly
 def test_many_rows(planned):
-    planned(in_cells=True, cell_rows=50)
+    planned(cell_rows=50)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     report = fit.fit_report_
     assert report["rows"] == N and report["rows_used"] == N - report["rows_held_out"]

@@ -35,7 +35,7 @@ def test_fits_do_not_depend_on_the_number_of_threads():
 
 @pytest.mark.slow
 def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, planned):
-    planned(in_cells=True, cell_rows=600)
+    planned(cell_rows=600)
     X, y = rough(8000)
     fitted, new = slice(0, 6000), slice(6000, 8000)
     model = rk.TabularRegressor(4, random_state=0).fit(X[fitted], y[fitted])

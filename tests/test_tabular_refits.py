@@ -44,7 +44,7 @@ def learning_of(X, Y, labels=None, folds=None):
     loss = log_squares if labels is None else log_loss
     plan = plan_of(*X.shape, 0 if labels is None else 2, 60.0)
     deadline = Deadline(np.inf)
-    return Learning.of(table, 0, loss, root_stream(0), plan, deadline)
+    return Learning.of(table, loss, root_stream(0), plan, deadline)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 4))
     Y = np.sin(2 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
-    codes = np.repeat(np.arange(12), 5)
+    codes = np.repeat(np.arange(5), 12)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
     trials = known.search(np.arange(len(known.sample))).run(known.plan)
     result = evaluated(trials[:2], known, 2)

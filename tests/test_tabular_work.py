@@ -12,7 +12,7 @@ import pytest
 
 import randkern as rk
 from randkern.exceptions import DeadlineWarning
-from randkern.tabular.presets import Deadline, plan_of, planned_seconds
+from randkern.tabular.presets import Deadline, plan_of
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -37,14 +37,14 @@ def test_a_search_has_a_floor(n_classes, limit, d):
 
 @pytest.mark.parametrize("n_classes", [0, 2, 5])
 @pytest.mark.parametrize("limit", [10, 30, 60, 120])
-def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit):
-    for n in (500, 2000, 6000, 15_000, 50_000, 10**6):
+@pytest.mark.parametrize("in_groups", [False, True])
+def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit, in_groups):
+    for n in (500, 900, 2000, 6000, 15_000, 50_000, 10**6):
         for d in (5, 20, 100):
-            plan = plan_of(n, d, n_classes, limit)
-            seconds = sum(planned_seconds(plan, n, d, n_classes).values())
-            assert seconds < 1.2 * limit
+            plan = plan_of(n, d, n_classes, limit, in_groups)
+            assert plan.search_seconds < plan.seconds < limit
             if n > 5000:  # there is always more to do
-                assert seconds > 0.4 * limit
+                assert plan.seconds > 0.5 * limit
 
 
 def table_of(n, seed=0):
@@ -112,7 +112,7 @@ def test_small_tables_are_never_cut(kind, monkeypatch):
 
 @pytest.mark.slow
 def test_rows_beyond_the_budget_are_not_used(planned):
-    planned(in_cells=True, cell_rows=500, fitted_rows=3000)
+    planned(cell_rows=500, fitted_rows=3000)
     X, y = table_of(6000)
     model = rk.TabularRegressor(3, random_state=0).fit(X, y)
     report = model.fit_report_

@@ -28,7 +28,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -65,12 +64,6 @@ def _node_sizes(overlap: float) -> Iterator[float]:
         n = len(sizes)
         both = sizes[n // 2] + sizes[n - n // 2]
         sizes.append((math.sqrt(overlap**2 / 4 + both) - overlap / 2) ** 2)
-
-
-def rows_of_cells(n: int, n_cells: int) -> int:
-    """Return into how many rows per cell n different rows are divided."""
-    size = next(islice(_node_sizes(OVERLAP), n_cells - 1, None))
-    return math.ceil(n / size)
 
 
 def scaled_columns(kernel: Kernel, X: Any) -> Any:

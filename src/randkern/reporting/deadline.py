@@ -5,7 +5,7 @@ from typing import Any
 
 from randkern._tables import is_numeric
 from randkern._validation import check_positive
-from randkern.tabular.presets import plan_of, planned_seconds
+from randkern.tabular.presets import plan_of
 
 # Seconds of a usual core: of starting Python with its packages, of quick figures and of
 # writing the files; of reading, checking and describing a number, and a text; of
@@ -120,10 +120,9 @@ def _are_planned(X: Any, n_classes: int, first: float, refit: float) -> bool:
     Both must have the time for all rows, and may take a quarter longer.
     """
     n, d = X.shape
-    plans = [plan_of(n, d, n_classes, limit) for limit in (first, refit)]
-    planned = [planned_seconds(plan, n, d, n_classes) for plan in plans]
-    planned[1].pop("search")
-    return min(plan.fitted_rows for plan in plans) == n and all(
-        sum(each.values()) <= _TOLERATED * limit
-        for each, limit in zip(planned, (first, refit), strict=True)
+    plan, again = (plan_of(n, d, n_classes, limit) for limit in (first, refit))
+    return (
+        plan.fitted_rows == again.fitted_rows == n
+        and plan.seconds <= _TOLERATED * first
+        and again.seconds - again.search_seconds <= _TOLERATED * refit
     )

@@ -127,7 +127,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         table = table.merged(encoder)
         n_numbers, *indicators = encoder.widths_
         d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
-        return table, plan_of(len(table), max(d, 1), n_classes, float(self.time_limit))
+        in_groups = bool(n_classes and table.folds and table.folds.groups is not None)
+        sizes = len(table), max(d, 1), n_classes
+        return table, plan_of(*sizes, float(self.time_limit), in_groups)
 
     def _search(
         self, learning: Learning, stream: Stream, report: FitReport

@@ -1,8 +1,7 @@
 """Classes of many rows: exact logistic regression in overlapping cells.
 
 Its kernel and its penalty are those of smallest log loss of rows that are left out of
-fits to single cells, which are as dense as the table; if rows depend on each other,
-they are held out in whole folds.
+fits to single cells, which are as dense as the table.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.logistic import HeldOut, Part, logistic, with_best_strength
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.presets import (
-    CHOOSING_CELL_ROWS,
+    CHOOSING_CELLS,
     FIRST_STRENGTH,
-    HELD_ROWS,
     HELD_SHARE,
     Plan,
 )
@@ -32,24 +30,13 @@ from randkern.tabular.search import Trial
 
 
 def used_rows(table: Table, plan: Plan, stream: Stream) -> Table:
-    """Return the rows for which there is time, some with each of the labels."""
-    from sklearn.model_selection import train_test_split
-
-    n, labels = len(table), table.labels
-    if (n_apart := n - plan.fitted_rows) <= 0:
+    """Return the rows for which there is time, and one of each class."""
+    if plan.fitted_rows >= len(table):
         return table
-    seed = int(stream.child("rows").generator().integers(2**31))
-    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
-    unseen = ~np.isin(labels[others], labels[used])
-    if unseen.any():
-        _, first = np.unique(labels[others[unseen]], return_index=True)
-        used = np.append(used, others[unseen][first])
-    return table.take(used)
-
-
-def n_held_of(n: int) -> int:
-    """Return how many of n rows that depend on each other the search does not see."""
-    return min(HELD_ROWS, n // 8)
+    order = stream.child("rows").generator().permutation(len(table))
+    _, first = np.unique(table.labels[order], return_index=True)
+    chosen = np.union1d(np.arange(plan.fitted_rows), first)
+    return table.take(np.sort(order[chosen]))
 
 
 def chosen_in_cells(
@@ -62,23 +49,18 @@ def chosen_in_cells(
     know them, which are returned with it.
     """
     table, plan = learning.table, learning.plan
+    U = learning.encoded(trials[0], table.X, "float32")
+    compared = [trials[0]]
     if table.folds is None:
-        U = learning.encoded(trials[0], table.X, "float32")
         learned = learned_in_cells(trials, U, learning, Stream(seed))
-        generator = Stream(seed).child("choosing").generator()
-        n_cells, rows = plan.choosing_cells, CHOOSING_CELL_ROWS
-        drawn = some_cells(trials[0].kernel, U, rows, n_cells, generator)
-        cells = [table.take(generator.permutation(cell)) for cell in drawn]
-        pieces = [(cell, int(HELD_SHARE * len(cell))) for cell in cells]
-    else:
-        learned = trials[0]
-        order = learning.order
-        rest, held = divided(order, table.folds, n_held_of(len(order)))
-        m = min(plan.choosing_rows, len(rest))
-        held = held[: max(m // 2, 1)]
-        both = table.take(np.append(held, rest[:m]))
-        pieces = [(both, len(held))]
-    compared = [trials[0]] if learned is trials[0] else [trials[0], learned]
+        compared += [learned] if learned is not trials[0] else []
+    generator = Stream(seed).child("choosing").generator()
+    kernel, rows = trials[0].kernel, plan.choosing_rows
+    pieces = []
+    for cell in some_cells(kernel, U, rows, CHOOSING_CELLS, generator):
+        order, n_held = generator.permutation(cell), int(HELD_SHARE * len(cell))
+        rest, held = divided(order, table.folds, n_held)
+        pieces.append((table.take(np.append(held, rest)), len(held)))
     parts = []
     for trial in compared:
         fits = []

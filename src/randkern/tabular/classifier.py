@@ -20,7 +20,6 @@ from randkern.tabular.base import Tabular
 from randkern.tabular.class_cells import (
     chosen_in_cells,
     fit_all_in_cells,
-    n_held_of,
     used_rows,
 )
 from randkern.tabular.combine import blend_probabilities
@@ -99,7 +98,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     the penalty and the temperature. Logistic regression then has the exact kernel of
     all rows if time allows, or in overlapping cells of up to 16,000 rows
     (:class:`~randkern.LocalClassifier`). With `groups` or `time`, kernels are not
-    learned from single cells, and whole folds are held out for the penalty.
+    learned from single cells, and the rows left out are whole folds.
 
     References
     ----------
@@ -158,11 +157,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table, plan = self._planned(table, k)
         n_planned = len(table)
         table = used_rows(table, plan, stream).normalised()
-        n_held = 0
         if table.folds is not None:
             table = replace(table, folds=table.folds.with_effect(table.Y))
-            n_held = n_held_of(len(table)) if plan.in_cells else 0
-        learning = Learning.of(table, n_held, self._loss, stream, plan, deadline)
+        learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         seed = int(stream.child("features").generator().integers(2**31))
         if plan.in_cells:
@@ -196,17 +193,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ) -> tuple[list[tuple[float, Part]], np.ndarray, Table]:
         """Return the parts of the model with their weights.
 
-        Also their mean probabilities of rows that they do not know, and these rows. The
-        search has seen all groups, of which it may overfit few: kernels are learned
-        again without them.
+        Also their mean probabilities of rows that they do not know, and these rows.
         """
-        n_again = learning.n_again
-        if learning.table.folds is not None and learning.table.folds.groups is not None:
-            n_again = max(n_again, 1)
-        found = evaluated(trials, learning, 0 if is_stopped else n_again)
+        found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         parts: list[Part] = []
         start = FIRST_STRENGTH
-        for each in found.kernels[: learning.plan.n_parts]:
+        for each in found.kernels[:MAX_MEMBERS]:
             if parts and learning.deadline.ends(COMPARISON):
                 break
             parts.append(self._best_strength(each, found, learning, start))

@@ -124,15 +124,15 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     Notes
     -----
-    The Gram matrix is factorised if this takes at most a third of the time: on one
-    typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, the kernel is exact in
-    overlapping cells (:class:`~randkern.LocalRegressor`), and up to 1,500 rows are held
-    out, which evaluate the fit: whole groups or periods with `groups` or `time`.
-    Without these, the kernel is learned further, each step from the rows of another
-    cell, which resolve more detail than a sample of the table. Categories are one
-    column per value, so the linear part of a sum of kernels includes what
-    :class:`~randkern.Categorical` would add.
+    The Gram matrix is factorised if this takes at most two fifths of the time: on one
+    typical core, up to 14,000 rows in the default of 60 seconds, and never more than
+    16,000. For more rows, or if time is short, the kernel is exact in overlapping cells
+    (:class:`~randkern.LocalRegressor`), and up to 1,500 rows are held out, which
+    evaluate the fit: whole groups or periods with `groups` or `time`. Without these,
+    the kernel is learned further, each step from the rows of another cell, which
+    resolve more detail than a sample of the table. Categories are one column per value,
+    so the linear part of a sum of kernels includes what :class:`~randkern.Categorical`
+    would add.
 
     References
     ----------
@@ -223,7 +223,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             rows = replace(rows, folds=rows.folds.with_effect(Y))
             split = replace(split, rows=rows)
         table = replace(rows, Y=Y)
-        learning = Learning.of(table, 0, self._loss, stream, plan, deadline)
+        learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         chosen = _blended(found)
@@ -409,14 +409,14 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     if n - n_held > most and is_forward:
         _, order = divided(order, rows.folds, max(most, n // 2))
     fitted, held = divided(order, rows.folds, n_held)
-    fitted, held = fitted[:most], held[:n_held]
-    apart, final = rows.take(held), None
+    known, final = rows.take(fitted[:most]).normalised(), None
+    if is_forward:
+        final = rows.take(np.append(held, fitted)[:most]).normalised()
+    held = held[:n_held]
+    apart = rows.take(held)
     if rows.folds is not None:
         apart = replace(apart, folds=rows.folds.among(held))
-    if is_forward:
-        final = rows.take(np.append(fitted, held)).normalised()
-    n_fitted = len(fitted) if final is None else len(final)
-    return _Split(rows.take(fitted).normalised(), n - n_fitted, apart, final)
+    return _Split(known, n - len(final or known), apart, final)
 
 
 def _blended(found: OutOfFold) -> list[tuple[float, Trial]]:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import column_or_1d
 
 from randkern._cells import is_missing
-from randkern.tabular.presets import MAX_FOLDS, MAX_REFITTED, PERIODS
+from randkern.tabular.presets import FOLDS
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,6 @@ class Folds:
             is_known = self.codes < code if self.is_forward else ~is_out
             yield np.flatnonzero(is_known), np.flatnonzero(is_out)
 
-    def coarse(self) -> Folds:
-        """Return fewer folds, where each takes a fit of its own."""
-        if self.is_forward:
-            return self
-        codes = np.unique(self.codes, return_inverse=True)[1]
-        return replace(self, codes=codes % MAX_REFITTED)
-
     def with_effect(self, Y: np.ndarray) -> Folds:
         """Return folds whose groups have an effect on targets Y (n, k).
 
@@ -153,11 +146,9 @@ def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, An
     return rows[first], rows[last]
 
 
-def few_folds(folds: Folds | None, n: int) -> Folds:
-    """Return a few folds of n rows, in random order, where each takes its own fits."""
-    if folds is None:
-        folds = Folds(np.arange(n))
-    return folds.coarse()
+def folds_of(folds: Folds | None, n: int) -> Folds:
+    """Return the folds of n rows, random ones if the rows are independent."""
+    return Folds(np.arange(n) % FOLDS) if folds is None else folds
 
 
 def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:
@@ -186,7 +177,7 @@ def _whole_groups(groups: np.ndarray) -> np.ndarray:
             "of which is left out; omit groups if rows are independent."
         )
     folds = np.empty(len(groups), dtype=int)
-    splitter = GroupKFold(min(n_groups, MAX_FOLDS))
+    splitter = GroupKFold(min(n_groups, FOLDS))
     for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
         folds[rows] = fold
     return folds
@@ -201,7 +192,7 @@ def _periods(times: np.ndarray) -> np.ndarray:
             "later of which is predicted; omit time if rows have no order."
         )
     before = counts.cumsum() - counts
-    periods = PERIODS * before // len(times)
+    periods = (FOLDS + 1) * before // len(times)
     if not periods.any():  # nearly all rows are of the last time
         periods[1:] = 1
     return np.unique(periods, return_inverse=True)[1][codes]

@@ -14,7 +14,6 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.folds import divided
 from randkern.tabular.objectives import Loss
 from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
@@ -49,23 +48,14 @@ class Learning:
     def of(
         cls,
         table: Table,
-        n_held: int,
         loss: Loss,
         stream: Stream,
         plan: Plan,
         deadline: Deadline,
     ) -> Learning:
-        """Draw the order of rows; fit the encoders, and encode the first rows.
-
-        The last `n_held` rows of the order are not searched, and share no fold with
-        the rest.
-        """
+        """Draw the order of rows; fit the encoders, and encode the first rows."""
         order = stream.child("searched").generator().permutation(len(table))
-        n_first = len(order)
-        if n_held:
-            parts = divided(order, table.folds, n_held)
-            order, n_first = np.concatenate(parts), len(parts[0])
-        sample = table.take(order[: min(plan.searched_rows, n_first)])
+        sample = table.take(order[: plan.searched_rows])
         counts = table.counts
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from randkern.tabular.folds import Folds, few_folds
+from randkern.tabular.folds import Folds, folds_of
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.rows import Table
@@ -68,7 +68,7 @@ def evaluated(
     known = learning.sample
     if not plan.n_refits:
         known = known.take(np.arange(min(plan.compared_rows, len(known))))
-    folds = few_folds(known.folds, len(known))
+    folds = folds_of(known.folds, len(known))
     if folds.is_forward:  # few periods tell less about kernels than the evidence
         trials = trials[:1]
     found: list[Evaluated] = []

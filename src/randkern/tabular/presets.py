@@ -5,9 +5,9 @@ numbers of rows, columns and classes and on `time_limit`, so the same data and s
 the same model on every machine and under any load. The clock is read by `Deadline`
 alone, which ends what is late, and says so.
 
-The table below has the share of a budget that each step may take, and
-`planned_seconds` says what they take on one usual core. The budget is the largest with
-which that is some four fifths of the limit, so that the deadline rarely ends anything.
+The last fit is planned first: of all rows if that takes at most two fifths of the
+limit, and else in cells, with a share of their own. The steps before it, each in its
+share of what is left, take as many rows as their evaluations of a kernel allow.
 """
 
 from __future__ import annotations
@@ -15,111 +15,111 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from randkern.backend.compiled_loops import working_seconds
-from randkern.models.cells import rows_of_cells
 
-# -- the table: shares of the time limit ----------------------------------------------
+
+def largest(cost: Callable[[int], float], seconds: float, least: int, most: int) -> int:
+    """Return the largest size whose cost is at most `seconds`, between two bounds.
+
+    The cost grows with the size. If even `least` costs more, it is returned.
+    """
+    while least < most:
+        middle = (least + most + 1) // 2
+        if cost(middle) <= seconds:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+# -- the table: steps of a fit ---------------------------------------------------------
+
+# The least rows of a step: on fewer, columns hardly differ.
+_LEAST_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What each step may take of the time limit.
+class Step:
+    """A step that evaluates kernels on as many rows as its share of the time allows.
 
     Attributes
     ----------
-    search : float
-        Learning kernels.
-    compared : float
-        Comparing them on the same rows, besides the search.
-    last : float
-        The last fits.
+    share : float
+        Of the seconds that are left to this step and those planned after it.
+    times : int
+        The number of evaluations.
+    most : int
+        The most rows.
     """
 
-    search: float
-    compared: float
-    last: float
+    share: float
+    times: int
+    most: int
+
+    def rows(self, cost: Callable[[int], float], left: float, n: int) -> int:
+        """Return the most of n rows whose evaluations end within the share."""
+        least, most = min(_LEAST_ROWS, n), min(self.most, n)
+        return largest(cost, self.share * left / self.times, least, most)
 
 
-# Kernels matter most, and their search takes most; fits in cells, which are learned
-# further there, need more. Plans with a row each for numbers, labels, and few or more
-# rows differed from these by less than a sixth.
-_SHARES, _SHARES_IN_CELLS = Shares(0.5, 0.3, 0.2), Shares(0.35, 0.12, 0.55)
-# Rows that the search uses for classes: it takes others in each step. With the same
-# 2,500 in all, log losses were 2 to 3 % larger (four tables, three folds of two).
-_SEARCHED = 10_000
-# Rows of first descents and of those that continue the best. The least are the floor
-# of a search: on fewer, columns hardly differ. From more, each step uses other rows.
-_FIRST_ROWS, SEARCHED_ONCE = (200, 600), 2500
-# Evaluations for which first descents, those that continue them and streams of rows
-# are planned: fewer than their steps, as most end early.
-_FIRST_EVALUATIONS, _MORE_EVALUATIONS, _STREAM_EVALUATIONS = 550, 62, 200
-# Steps of first descents, and the fewest, for wide tables.
-_FIRST_STEPS, _FEWEST_STEPS = 30, 4
-# Steps of streams of rows: first ones, and those that continue the best; and of
-# learning a kernel again without a fold.
-TRIED_STEPS, STREAMED_STEPS, RELEARNING_STEPS = 12, 40, 20
-# Trials that are continued, and that are compared: three kernels for two scalings of
-# numbers, and the best with one lengthscale.
-N_REFINED, _N_COMPARED = 3, 7
-# Trials that no deadline ends: three kernels, each with one lengthscale and with one
-# per column.
-FLOOR = 6
-# Folds without each of which kernels are learned again, evaluations that each takes,
-# and the largest share of the limit for all kernels. Where it does not allow
-# three, none is learned again. On tables of 200 x 12, intervals of 90 % cover 87 % with
-# none; halves of iris and wine have a log loss of .15 and .08 with eight, .21 and .10
+# Learning kernels again without each fold, where there is time for that of as many as
+# are averaged or more. On tables of 200 x 12, intervals of 90 % cover 87 % without;
+# halves of iris and wine have a log loss of .15 and .08 with eight kernels, .21 and .10
 # with three.
-MAX_REFITTED = 5
-_RELEARNING, _REFIT_SHARE = 32, 0.4
-# Rows on which trials are compared.
-_COMPARED_ROWS = (200, 2000)
-# Rows from which importances are computed.
-EFFECT_ROWS = 2000
-# The most fits that are averaged.
-MAX_MEMBERS = 3
-# The most rows whose Gram matrix is factorised: beyond, it does not fit in memory. Up
-# to so many it always is, and else if the least search leaves the time.
-MAX_FACTORISED, ALWAYS_FACTORISED = 16_000, 2000
-# Of many rows, shares of the last step, for numbers and for classes: learning in cells,
-# the fit, and choosing a penalty.
-_CELL_SHARES, _CLASS_SHARES = (0.35, 0.6, 0.0), (0.25, 0.5, 0.25)
-# Rows of a cell from which kernels are learned, of which there are at least so many if
-# there are enough, and the evaluations that it takes.
-_LEARNED_ROWS, _LEARNED_CELLS, _CELL_EVALUATIONS = (200, 1000), 20, 112
-# Rows of a cell. If time is short, regression fits fewer rows, not smaller cells: with
-# cells of 250 or more, errors at 10 seconds were 1.00 to 1.12 times as large (diamonds,
-# kin40k; two folds), and at 60 seconds for 500,000 generated rows 1.00 to 1.28 times
-# (four functions). Classes have a lower log loss in small cells (adult, .292 for .306).
-# Matrices of the largest take a gigabyte, and those of classes are in single precision.
-_CELL_ROWS, _CLASS_CELL_ROWS = (1000, 6000), (250, 16_000)
-# Cells that choose the penalty of classes, rows of each, and the share that is held
-# out. They are as dense as all rows; few cells may hardly have one of the classes.
-_CHOOSING_CELLS, CHOOSING_CELL_ROWS, HELD_SHARE = (4, 16), 1000, 0.25
-# If rows depend on each other: rows that choose it, for two and for several classes,
-# and the most that are held out.
-_CHOOSING_ROWS, HELD_ROWS = (8000, 3000), 4000
-# Values of C of logistic regression, and the first one tried. Of 12 tables, 10 to 100
-# had the least log loss on 8, and 1,000 or more where classes are nearly separate.
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
-# Kernels that have seen the labels of the rows that choose C fit them too well, so that
-# larger C seem better: it is at most this one (splice: log loss .59 of 1e5, .11 of it).
-FIRST_STRENGTH, MOST_KNOWN = 10.0, 1e3
-# Share of the limit in which the smallest cells must fit the rows that are used.
-_USED_SHARE = 0.3
-# The most kernels whose logistic regressions are evaluated on rows left out, and rows.
-_MOST_PARTS, _PART_ROWS = 5, (500, 2000)
-
-# The share of the limit that plans take, and the budgets from which they are made: the
-# least, as a share of the limit, their ratio, and their number.
-_USED, _LEAST_BUDGET, _BUDGET_STEP, _MOST_STEPS = 0.8, 0.25, 1.08, 40
+FOLDS, _RELEARNING, _MOST_REFITS = 5, 33, 8
+# Comparing seven trials by rows that are left out; of classes, also three penalties of
+# logistic regression with each of three kernels, in folds: so many fits per evaluation.
+_COMPARED, _PENALTIES = Step(0.2, 7, 2000), 4.0
+# Continuing the best trials. For classes of more than the most rows, each step uses
+# others of the searched rows.
+_CONTINUED, _STREAMED = Step(0.75, 50, 2500), Step(0.85, 200, 2500)
+SEARCHED_ONCE, _SEARCHED = 2500, 10_000
+# First descents of all kernels, and their steps. If the least rows take too long, as in
+# wide tables, steps are saved.
+_FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
+# Learning kernels further in cells, of which there are about so many at least.
+_LEARNED, _LEARNED_CELLS = Step(0.25, 112, 1000), 20
+# Choosing the penalty of classes in cells, by two kernels with three penalties each.
+CHOOSING_CELLS, _CHOOSING = 8, Step(0.3, 48, 1000)
+# The most fits that are averaged, and their share of the limit.
+MAX_MEMBERS, _MEMBERS_SHARE = 3, 0.2
+# The largest share of the limit that a fit to all rows may take, and learning again.
+# Larger fits are in cells, with the other share, as are numbers whose Gram matrix does
+# not fit in memory, and labels of more rows than are searched at once.
+_LARGE_SHARE, MAX_FACTORISED, _CELLS_SHARE = 0.4, 16_000, 0.3
+# The least rows of a cell, for numbers and for classes. If time is short, fewer rows
+# are fitted, not smaller cells: with cells of 250 or more, errors at 10 seconds were
+# 1.00 to 1.12 times as large (diamonds, kin40k; two folds), and at 60 seconds for
+# 500,000 generated rows 1.00 to 1.28 times (four functions). Classes have a lower log
+# loss in small cells (adult, .292 for .306).
+_CELL_ROWS, _CLASS_CELL_ROWS = 1000, 250
 # How many times all rows are in cells, which overlap.
-_OVERLAPPED = 1.6
+_OVERLAPPED = 1.9
+# The share of the limit that is planned: other steps take the rest.
+_USED = 0.8
 
 
 # -- numbers that are the same in all plans --------------------------------------------
 
+# Trials that no deadline ends: three kernels, each with one lengthscale and with one
+# per column.
+FLOOR = 6
+# Trials that are continued.
+N_REFINED = 3
+# Steps of streams of rows: first ones, and those that continue the best; and of
+# learning a kernel again without a fold.
+TRIED_STEPS, STREAMED_STEPS, RELEARNING_STEPS = 12, 40, 20
+# Rows from which importances are computed.
+EFFECT_ROWS = 2000
+# Of cells that choose the penalty of classes, the share of rows that is held out.
+HELD_SHARE = 0.25
+# Values of C of logistic regression, and the first one tried. Of 12 tables, 10 to 100
+# had the least log loss on 8, and 1,000 or more where classes are nearly separate.
+STRENGTHS = tuple(10.0 ** (k / 2) for k in range(-1, 11))
+# Kernels that have seen the labels of the rows that choose C fit them too well, so that
+# larger C seem better: it is at most this one (splice: log loss .59 of 1e5, .11 of it).
+FIRST_STRENGTH, MOST_KNOWN = 10.0, 1e3
 # The weight of a linear kernel beside another, at first.
 LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
@@ -133,9 +133,6 @@ VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
 # Steps of learning the best kernel in cells, and cells of which half learn it and half
 # evaluate it; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, LEARNED_CELLS, LATE_ROWS = 16, 8, 200
-# Whole groups are left out in at most so many folds; of the periods of time, each but
-# the first is predicted from the earlier ones.
-MAX_FOLDS, PERIODS = 20, 6
 # Fits of smaller weight are left out of a mean.
 LEAST_WEIGHT = 0.05
 # The size of residuals is learned from at most so many rows, by ridge regression with
@@ -178,78 +175,22 @@ class Cost:
         return float(n) ** 2 * (self.square + self.column * d + self.cube * n)
 
 
-# An evidence or leave-one-out loss with its gradient, an exact fit, and one with
-# residuals of rows left out.
-_EVALUATION = Cost(6e-8, 9e-10, 3.4e-11)
-_FIT, _LEFT_OUT = Cost(1e-8, 1e-10, 8e-12), Cost(1e-8, 1e-10, 4e-11)
-# Logistic regression, for two classes and for each eight of several.
+# A loss of rows left out, or the evidence, with its gradient; an exact fit; logistic
+# regression of two classes, and what each eight of several add per n².
+_EVALUATION, _FIT = Cost(6e-8, 9e-10, 3.4e-11), Cost(1e-8, 1e-10, 8e-12)
 _LOGISTIC, _OF_EIGHT = Cost(5e-8, 2e-10, 1.3e-12), 7e-8
-# Of each cell besides the fit to its rows.
+# What each cell takes besides.
 _CELL_SECONDS = 2e-3
-# Penalties that a comparison tries, and kernels for which it tries them in cells.
-_TRIED, _KERNELS = 3, 2
 # Indicators of categories that take the time of a column of numbers.
 INDICATORS_PER_NUMBER = 4
-# Of the sizes of residuals.
-_INTERVALS_SECONDS = 0.6
 
 
-def largest(cost: Callable[[int], float], seconds: float, least: int, most: int) -> int:
-    """Return the largest size whose cost is at most `seconds`, between two bounds.
-
-    The cost grows with the size. If even `least` costs more, it is returned.
-    """
-    while least < most:
-        middle = (least + most + 1) // 2
-        if cost(middle) <= seconds:
-            least = middle
-        else:
-            most = middle - 1
-    return least
-
-
-def _logistic(k: int) -> Cost:
-    """Return what logistic regression of k columns of values takes."""
-    if k == 1:
-        return _LOGISTIC
-    return replace(_LOGISTIC, square=_LOGISTIC.square + _OF_EIGHT * -(-k // 8))
-
-
-@cache
-def _share_of_cell(n_cells: int) -> float:
-    return rows_of_cells(10**9, n_cells) / 1e9
-
-
-def _rows_of_cells(n: int, n_cells: int) -> int:
-    """Return into how many rows per cell n different rows are divided."""
-    return math.ceil(n * _share_of_cell(n_cells))
-
-
-def _cells(
-    cost: Callable[[int], float], n: int, seconds: float, least: int, most: int
-) -> int:
-    """Return the rows of the largest cells whose fits take at most `seconds`.
-
-    `cost` is that of a cell of so many rows. If there is no time for the smallest
-    cells, it is these.
-    """
-    n_cells = 1
-    while True:
-        rows = _rows_of_cells(n, n_cells)
-        fits = rows <= most and n_cells * (_CELL_SECONDS + cost(rows)) <= seconds
-        if rows <= least or fits:
-            return rows
-        n_cells += 1 + n_cells // 20
-
-
-def _most_in_cells(cost: Callable[[int], float], seconds: float, least: int) -> int:
-    """Return the number of rows that cells of `least` rows fit in `seconds`."""
-    n = 10**6
-    rows, n_cells = n, 1
-    while rows > least:
-        n_cells += 1 + n_cells // 20
-        rows = _rows_of_cells(n, n_cells)
-    return int(seconds * n / (n_cells * (_CELL_SECONDS + cost(rows)))) + 1
+def _fit_cost(n_classes: int) -> Cost:
+    """Return what a fit takes."""
+    if n_classes > 2:
+        square = _LOGISTIC.square + _OF_EIGHT * -(-n_classes // 8)
+        return replace(_LOGISTIC, square=square)
+    return _LOGISTIC if n_classes else _FIT
 
 
 # -- plans -----------------------------------------------------------------------------
@@ -261,49 +202,64 @@ class Plan:
 
     Attributes
     ----------
-    in_cells : bool
-        Whether rows are fitted in cells, or exactly.
-    fitted_rows : int
-        The most rows that are fitted.
-    searched_rows, first_rows, more_rows : int
-        Rows that the search uses; those of first descents; and those of each step of
-        descents that continue the best, or of streams.
-    first_steps : int
-        Steps of first descents.
+    fitted_rows, cell_rows : int
+        The most rows that are fitted, and those of each cell; 0: all at once.
+    n_members : int
+        Fits that are averaged.
+    choosing_rows : int
+        Rows of each of the cells that choose the penalty of classes.
     n_refits : int
         Kinds of kernels that are learned again without each fold.
     compared_rows : int
         Rows on which trials are compared.
-    n_parts : int
-        Kernels for which penalties of logistic regression are compared.
-    n_members : int
-        Fits that are averaged.
-    learned_rows, cell_rows : int
-        Rows of the cells in which kernels are learned, and of those that are fitted.
-    choosing_rows, choosing_cells : int
-        Rows that choose the penalty of classes, or cells of 1,000 rows.
+    learned_rows : int
+        Rows of cells in which kernels are learned further.
+    searched_rows, more_rows : int
+        Rows that the search uses, and those on which it continues the best trials, or
+        that each step of a stream uses.
+    first_rows, first_steps : int
+        Rows and steps of first descents.
+    search_seconds, seconds : float
+        What the search takes by the table of costs, and what all steps do.
     """
 
-    in_cells: bool
     fitted_rows: int
+    cell_rows: int
+    n_members: int
+    choosing_rows: int
+    n_refits: int
+    compared_rows: int
+    learned_rows: int
     searched_rows: int
-    first_rows: int
     more_rows: int
-    first_steps: int = _FIRST_STEPS
-    n_refits: int = 0
-    compared_rows: int = _COMPARED_ROWS[1]
-    n_parts: int = MAX_MEMBERS
-    n_members: int = 1
-    learned_rows: int = _LEARNED_ROWS[0]
-    cell_rows: int = 0
-    choosing_rows: int = 0
-    choosing_cells: int = 0
+    first_rows: int
+    first_steps: int
+    search_seconds: float
+    seconds: float
+
+    @property
+    def in_cells(self) -> bool:
+        """Whether rows are fitted in cells."""
+        return self.cell_rows > 0
 
 
-def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
+class _Budget:
+    """The seconds of a fit that are left to steps."""
+
+    def __init__(self, seconds: float):
+        self.left = seconds
+
+    def rows(self, step: Step, cost: Callable[[int], float], n: int) -> int:
+        """Return the rows of a step, and take off what it takes."""
+        rows = step.rows(cost, self.left, n)
+        self.left -= step.times * cost(rows)
+        return rows
+
+
+def plan_of(
+    n: int, d: int, n_classes: int, time_limit: float, in_groups: bool = False
+) -> Plan:
     """Return the plan for n rows of d encoded columns.
-
-    It is the largest that takes `_USED` of the limit by what its steps take.
 
     Parameters
     ----------
@@ -311,162 +267,77 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     n_classes : int
         0: regression.
     time_limit : float
+    in_groups : bool
+        Whether rows are labels of groups, few of which kernels overfit: even one is
+        learned again.
     """
-    in_cells = n > (SEARCHED_ONCE if n_classes else MAX_FACTORISED)
+    budget = _Budget(_USED * time_limit)
 
-    def plan_at(step: int) -> Plan:
-        budget = _LEAST_BUDGET * time_limit * _BUDGET_STEP**step
-        return _plan(n, d, n_classes, time_limit, budget, in_cells)
-
-    def cost(step: int) -> float:
-        return sum(planned_seconds(plan_at(step), n, d, n_classes).values())
-
-    seconds = _USED * time_limit
-    in_cells = in_cells or (n > ALWAYS_FACTORISED and cost(0) > seconds)
-    return plan_at(largest(cost, seconds, 0, _MOST_STEPS))
-
-
-def planned_seconds(plan: Plan, n: int, d: int, n_classes: int) -> dict[str, float]:
-    """Return what each step of a plan takes."""
-    k = n_classes if n_classes > 2 else 1
-    half = -(-plan.first_steps // 2)
-    first, more = (_EVALUATION(m, d) for m in (plan.first_rows, plan.more_rows))
-    if plan.searched_rows > SEARCHED_ONCE:
-        streamed = 6 * TRIED_STEPS + N_REFINED * STREAMED_STEPS
-        seconds = {"search": 36 * first + streamed * more}
-    else:
-        steps = 6 * plan.first_steps
-        seconds = {"search": (36 + steps) * first + N_REFINED * half * more}
-    rows = plan.searched_rows if plan.n_refits else plan.compared_rows
-    if plan.n_refits:
-        seconds["comparison"] = plan.n_refits * _refitting(rows, d)
-    else:
-        seconds["comparison"] = _N_COMPARED * _LEFT_OUT(rows, d)
-    if not n_classes:
-        seconds["intervals"] = _INTERVALS_SECONDS
-    if plan.in_cells:
-        seconds["last"] = _cells_seconds(plan, d, k, n_classes > 0)
-        return seconds
-    if n_classes:
-        fits = _TRIED * MAX_REFITTED
-        known = rows - rows // MAX_REFITTED
-        seconds["penalties"] = plan.n_parts * fits * _logistic(k)(known, d)
-    fit = _logistic(k) if n_classes else _FIT
-    seconds["last"] = plan.n_members * fit(n, d)
-    return seconds
-
-
-def _refitting(n: int, d: int) -> float:
-    """Return what it takes to learn a kernel again without each fold."""
-    known = n - n // MAX_REFITTED
-    refit = _RELEARNING * _EVALUATION(known, d) + _LEFT_OUT(n, d)
-    return MAX_REFITTED * refit
-
-
-def _cells_seconds(plan: Plan, d: int, k: int, is_classes: bool) -> float:
-    """Return what learning and fitting in cells take."""
-    n, m = plan.fitted_rows, plan.cell_rows
-    seconds = _CELL_EVALUATIONS * _EVALUATION(plan.learned_rows, d)
-    n_cells = _OVERLAPPED * n / m if m < n else 1
-    if is_classes:
-        choosing = _KERNELS * _TRIED * _logistic(k)(CHOOSING_CELL_ROWS, d)
-        seconds += plan.choosing_cells * choosing
-        return seconds + n_cells * (_CELL_SECONDS + _logistic(k)(m, d))
-    return seconds + n_cells * (_CELL_SECONDS + _FIT(m, d))
-
-
-def _plan(
-    n: int, d: int, n_classes: int, time_limit: float, budget: float, in_cells: bool
-) -> Plan:
-    """Return a plan whose steps take about their shares of a budget."""
-    k = n_classes if n_classes > 2 else 1
-    share = _SHARES_IN_CELLS if in_cells else _SHARES
-    plan = _search_plan(n, d, n_classes, share.search * budget)
-    seconds = share.compared * budget
-    if not in_cells and n <= SEARCHED_ONCE:
-        n_refits = min(int(_REFIT_SHARE * time_limit / _refitting(n, d)), _N_COMPARED)
-        plan = replace(plan, n_refits=n_refits if n_refits >= MAX_MEMBERS else 0)
-    last = share.last * budget
-    if n_classes:  # half of it for penalties
-        seconds /= 2
-    least, most = (min(m, plan.searched_rows) for m in _COMPARED_ROWS)
-    rows = largest(lambda m: _N_COMPARED * _LEFT_OUT(m, d), seconds, least, most)
-    plan = replace(plan, compared_rows=rows)
-    if in_cells:
-        return _cells_plan(plan, n, d, n_classes, last, time_limit)
-    fit = _FIT
-    if n_classes:
-        fit = _logistic(k)
-        plan = _parts_plan(plan, n, d, k, seconds)
-    n_members = min(max(int(last / fit(n, d)), 1), MAX_MEMBERS)
-    return replace(plan, n_members=n_members)
-
-
-def _search_plan(n: int, d: int, n_classes: int, seconds: float) -> Plan:
-    """Return a plan whose search takes about so many seconds."""
-
-    def cost(m: int) -> float:
+    def evaluation(m: int) -> float:
         return _EVALUATION(m, d)
 
-    searched = min(_SEARCHED if n_classes else SEARCHED_ONCE, n)
-    first = min(largest(cost, seconds / _FIRST_EVALUATIONS, *_FIRST_ROWS), searched)
-    # Where even few rows take too long, steps are saved, not rows.
-    steps = int(_FIRST_STEPS * seconds / (_FIRST_EVALUATIONS * cost(first)))
-    evaluations = _STREAM_EVALUATIONS if searched > SEARCHED_ONCE else _MORE_EVALUATIONS
-    most = min(searched, SEARCHED_ONCE)
-    more = largest(cost, seconds / evaluations, first, most)
-    steps = min(max(steps, _FEWEST_STEPS), _FIRST_STEPS)
-    return Plan(False, n, searched, first, more, steps)
+    def fit(m: int) -> float:
+        return _fit_cost(n_classes)(m, d)
 
+    def comparison(m: int) -> float:
+        has_penalties = n_classes and not in_cells
+        return evaluation(m) + (_PENALTIES * fit(m) if has_penalties else 0.0)
 
-def _parts_plan(plan: Plan, n: int, d: int, k: int, seconds: float) -> Plan:
-    """Return a plan whose penalties are compared in about so many seconds."""
+    is_large = n > (SEARCHED_ONCE if n_classes else MAX_FACTORISED)
+    in_cells = is_large or fit(n) > _LARGE_SHARE * time_limit
+    is_small = n <= SEARCHED_ONCE and not in_cells
+    fitted, cell_rows, n_members = n, 0, 1
+    n_refits, learned, choosing = 0, _LEAST_ROWS, _LEAST_ROWS
+    if in_cells:
+        share = _CELLS_SHARE * time_limit
+        least = min(_CLASS_CELL_ROWS if n_classes else _CELL_ROWS, n)
 
-    def cost(rows: int) -> float:
-        return _TRIED * MAX_REFITTED * _logistic(k)(rows, d)
+        def per_row(m: int) -> float:
+            return _OVERLAPPED * (_CELL_SECONDS + fit(m)) / m
 
-    least, most = (min(m, n) for m in _PART_ROWS)
-    rows = largest(cost, seconds / MAX_MEMBERS, least, most)
-    n_parts = min(max(int(seconds / cost(rows)), 1), _MOST_PARTS)
-    return replace(plan, n_parts=n_parts, compared_rows=rows)
-
-
-def _cells_plan(
-    plan: Plan, n: int, d: int, n_classes: int, last: float, time_limit: float
-) -> Plan:
-    """Return a plan of fits in cells, which take about `last` seconds."""
-    k = n_classes if n_classes > 2 else 1
-    shares, (least, most) = (
-        (_CLASS_SHARES, _CLASS_CELL_ROWS) if n_classes else (_CELL_SHARES, _CELL_ROWS)
-    )
-    learning, cells, penalty = (share * last for share in shares)
-
-    def cost(m: int) -> float:
-        return (_logistic(k) if n_classes else _FIT)(m, d)
-
-    def learned(m: int) -> float:
-        return _CELL_EVALUATIONS * _EVALUATION(m, d)
-
-    def choosing(m: int) -> float:
-        return _KERNELS * _TRIED * _logistic(k)(m, d)
-
-    fitted = min(n, _most_in_cells(cost, _USED_SHARE * time_limit, least))
-    fewest, many = _LEARNED_ROWS
-    many = max(min(many, fitted // _LEARNED_CELLS), fewest)
-    plan = replace(
-        plan,
-        in_cells=True,
+        fitted = min(n, max(int(share / per_row(least)), least))
+        most = min(fitted, MAX_FACTORISED)
+        cell_rows = largest(per_row, share / fitted, least, most)
+        seconds = fitted * per_row(cell_rows)
+        if n <= MAX_FACTORISED and fit(n) <= share:  # a single cell
+            cell_rows, seconds = n, fit(n)
+        budget.left -= seconds
+        most = max(fitted // _LEARNED_CELLS, _LEAST_ROWS)
+        learned = budget.rows(_LEARNED, evaluation, most)
+        if n_classes:
+            choosing = budget.rows(_CHOOSING, fit, n)
+    else:
+        n_members = min(max(int(_MEMBERS_SHARE * time_limit / fit(n)), 1), MAX_MEMBERS)
+        budget.left -= n_members * fit(n)
+    if is_small:
+        refit = FOLDS * _RELEARNING * evaluation(n - n // FOLDS)
+        n_refits = min(int(_LARGE_SHARE * time_limit / refit), _MOST_REFITS)
+        n_refits = n_refits if n_refits >= (1 if in_groups else MAX_MEMBERS) else 0
+        budget.left -= n_refits * refit
+    compared = budget.rows(_COMPARED, comparison, n)
+    before = budget.left
+    is_streamed = n_classes > 0 and is_large
+    searched = min(_SEARCHED if is_streamed else SEARCHED_ONCE, n)
+    step = _STREAMED if is_streamed else _CONTINUED
+    more = budget.rows(step, evaluation, searched)
+    first = _FIRST.rows(evaluation, budget.left, more)
+    each = _FIRST.times / _FIRST_STEPS * evaluation(first)
+    steps = min(max(int(budget.left / each), _FEWEST_STEPS), _FIRST_STEPS)
+    budget.left -= steps * each
+    return Plan(
         fitted_rows=fitted,
-        learned_rows=largest(learned, learning, fewest, many),
-        cell_rows=_cells(cost, fitted, cells, least, most),
-    )
-    if not n_classes:
-        return plan
-    each, fewest = choosing(CHOOSING_CELL_ROWS), min(CHOOSING_CELL_ROWS, n)
-    return replace(
-        plan,
-        choosing_cells=largest(lambda m: m * each, penalty, *_CHOOSING_CELLS),
-        choosing_rows=largest(choosing, penalty, fewest, min(_CHOOSING_ROWS[k > 1], n)),
+        cell_rows=cell_rows,
+        n_members=n_members,
+        choosing_rows=choosing,
+        n_refits=n_refits,
+        compared_rows=compared,
+        learned_rows=learned,
+        searched_rows=searched,
+        more_rows=more,
+        first_rows=first,
+        first_steps=steps,
+        search_seconds=before - budget.left,
+        seconds=_USED * time_limit - budget.left,
     )
 
 

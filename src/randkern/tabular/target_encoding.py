@@ -49,6 +49,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
     n_components_ = 0
     # Whether scores take the place of the columns that they are learned from.
     _replaces = False
+    # The attribute that files of earlier versions lack.
+    _newest = "effects_"
     # The penalty of the ridge regression.
     _alpha: ClassVar[float]
 
@@ -58,7 +60,7 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "n_scores_" in state and "effects_" not in state:
+        if "n_scores_" in state and self._newest not in state:
             raise ValueError(
                 "the scores of texts or categories are of an earlier version of "
                 "randkern; predict with the version that wrote the model, or fit it "

@@ -85,7 +85,7 @@ class TextEncoder(TargetEncoding):
     """
 
     _replaces = True
-
+    _newest = "components_"
     _alpha = 0.3
 
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
@@ -97,8 +97,9 @@ class TextEncoder(TargetEncoding):
             tfidf.fit(_hashed(column))
         blocks = self._features(columns)
         self.n_components_ = min(_N_COMPONENTS, len(columns[0]))
+        # In single precision: they are most of a model's file.
         self.components_ = [
-            randomized_svd(block, self.n_components_, random_state=0)[2]
+            randomized_svd(block, self.n_components_, random_state=0)[2].astype("f4")
             for block in blocks
         ]
         return blocks
