@@ -22,7 +22,7 @@ from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.objectives import LeaveOneOut
-from randkern.tabular.presets import CELL_STEPS, LEARNED_CELLS
+from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -51,7 +51,7 @@ def learned_in_cells(
     """
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     generator = stream.child("cells").generator()
-    cells = some_cells(trials[0].kernel, U, 2 * m, LEARNED_CELLS, generator)
+    cells = some_cells(trials[0].kernel, U, 2 * m, DRAWN_CELLS, generator)
     if len(cells) < 4 or deadline.ends(COMPARISON):
         return trials[0]
     m = min(m, *map(len, cells))

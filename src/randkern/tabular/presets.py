@@ -132,7 +132,7 @@ PRECISIONS = (0.3, 1.0)
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
 # Steps of learning the best kernel in cells, and cells of which half learn it and half
 # evaluate it; about how many rows of a cell are fitted if it is late.
-CELL_STEPS, LEARNED_CELLS, LATE_ROWS = 16, 8, 200
+CELL_STEPS, DRAWN_CELLS, LATE_ROWS = 16, 8, 200
 # Fits of smaller weight are left out of a mean.
 LEAST_WEIGHT = 0.05
 # The size of residuals is learned from at most so many rows, by ridge regression with
