@@ -62,7 +62,7 @@ def test_residuals_of_folds_are_those_of_fits_without_them(folds):
 
 def test_gradient_of_the_loss_of_groups():
     codes = 2.0 * (Y.argmax(axis=1)[:, None] == np.arange(2)) - 1
-    encoded = Table(X, codes, WEIGHT, folds=FOLDS["groups"])
+    encoded = [Table(X, codes, WEIGHT, folds=FOLDS["groups"])]
     goal = LeaveOneOut(rk.Matern(1.5, np.ones(3)), encoded, np.arange(3), log_loss)
     theta = goal.start(0.1)
     _, gradient = goal(theta)

@@ -23,7 +23,7 @@ def test_evidence_is_the_density_of_contrasts():
     X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
     weight = rng.uniform(0.5, 2.0, 12)
     kernel = rk.Matern(1.5, np.array([0.7, 2.0]))
-    goal = Evidence(kernel, Table(X, Y, weight), np.arange(2), log_squares)
+    goal = Evidence(kernel, [Table(X, Y, weight)], np.arange(2), log_squares)
     values = []
     for alpha in (0.03, 0.5):
         value, _ = goal(np.log([0.7, 2.0, alpha]))

@@ -1,15 +1,15 @@
 """Exact kernels in overlapping cells of rows, learned where all rows are.
 
 A random sample of a large table is sparse: on it, details that all rows would resolve
-look like noise, and kernels learned from it are too smooth. The rows of one cell are as
-dense as the table, so each step of learning here uses those of another cell.
+look like noise, and kernels learned from it are too smooth. The rows of a cell are as
+dense as the table, so kernels are learned further there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
@@ -20,38 +20,11 @@ from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.model import Member, fit_quietly
-from randkern.tabular.presets import (
-    CELL_STEPS,
-    TRIED_STEPS,
-    VALIDATION_CELLS,
-)
+from randkern.tabular.objectives import LeaveOneOut
+from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS
 from randkern.tabular.rows import Table
-from randkern.tabular.search import KernelSearch, Trial
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Rows of some cells, m of each, encoded for some trials."""
-
-    m: int
-    table: Table
-    codes: dict[str, np.ndarray]
-
-    def loss(self, trial: Trial, cells: range, learning: Learning) -> float:
-        """Return the mean leave-one-out loss of the rows of single cells."""
-        total = 0.0
-        for cell in cells:
-            here = slice(cell * self.m, (cell + 1) * self.m)
-            X = self.codes[trial.numbers][here]
-            Y, weight = self.table.Y[here], self.table.weight[here]
-            weight = weight / weight.mean()
-            residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
-            if residuals is None:
-                return np.inf
-            total += learning.loss(Y - residuals, Y, weight)[0] / len(cells)
-        return total
+from randkern.tabular.search import Trial
 
 
 def some_cells(
@@ -72,45 +45,39 @@ def learned_in_cells(
 ) -> Trial:
     """Return the kernel with the smallest leave-one-out loss in cells.
 
-    Every trial takes some steps on cells, the best one more. Rows U are those of the
-    table, encoded for the first trial, whose metric divides them into cells.
+    The best of the trials is learned further in half of some cells, unless this makes
+    it worse in the others. Rows U are those of the table, encoded for the first trial,
+    whose metric divides them into cells.
     """
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
-    scaled = scaled_rows(trials[0].kernel, U, Stream(0))
-    tree, numbers = CellTree.grow(scaled, 2 * m)
-    n_learned = min(tree.n_cells - VALIDATION_CELLS, TRIED_STEPS + CELL_STEPS)
-    if n_learned < 2 * VALIDATION_CELLS or deadline.ends(COMPARISON):
-        return trials[0]
     generator = stream.child("cells").generator()
-    drawn = generator.permutation(len(numbers))[: n_learned + VALIDATION_CELLS]
-    m = min(m, min(len(numbers[cell]) for cell in drawn))
-    rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
-    some = table.take(np.concatenate(rows))
-    cells = _Cells(m, some, learning.codes_of(trials, some.X))
-    validation = range(n_learned, n_learned + VALIDATION_CELLS)
-    learning_rows = np.arange(n_learned * m)
-    search = KernelSearch(
-        cells.codes,
-        learning.blocks,
-        some.normalised(),
-        learning_rows,
-        learning.loss,
-        deadline,
-        COMPARISON,
-    )
-    found: list[Trial] = []
-    for trial in trials:
-        if found and deadline.ends(COMPARISON):
-            break
-        found += [trial, search.stream(search.started(trial), m, TRIED_STEPS)]
-    losses = [cells.loss(trial, validation, learning) for trial in found]
-    best = int(np.argmin(losses))
-    if deadline.ends(COMPARISON):
-        return found[best]
-    search.order = np.roll(learning_rows, -TRIED_STEPS * m)
-    last = search.stream(search.started(found[best]), m, CELL_STEPS)
-    is_better = cells.loss(last, validation, learning) < losses[best]
-    return replace(last if is_better else found[best], n_rows=len(table))
+    cells = some_cells(trials[0].kernel, U, 2 * m, DRAWN_CELLS, generator)
+    if len(cells) < 4 or deadline.ends(COMPARISON):
+        return trials[0]
+    m = min(m, *map(len, cells))
+    cells = [generator.choice(cell, m, replace=False) for cell in cells]
+    some = table.take(np.concatenate(cells))
+    codes, half = learning.codes_of(trials, some.X), len(cells) // 2
+
+    def is_in_time() -> bool:
+        return not deadline.ends(COMPARISON)
+
+    def loss_in(cells: range, trial: Trial) -> LeaveOneOut:
+        X, blocks = codes[trial.numbers], learning.blocks[trial.numbers]
+        rows = [slice(cell * m, (cell + 1) * m) for cell in cells]
+        tables = [Table(X[part], some.Y[part], some.weight[part]) for part in rows]
+        return LeaveOneOut(trial.kernel, tables, blocks, learning.loss, is_in_time)
+
+    def error(trial: Trial) -> float:
+        loss = loss_in(range(half, len(cells)), trial)
+        return loss(loss.start(trial.alpha))[0]
+
+    best = min(trials, key=error)
+    loss = loss_in(range(half), best)
+    loss.descend(loss.start(best.alpha), CELL_STEPS)
+    _, theta = loss.best
+    learned = replace(best, kernel=loss.kernel(theta), alpha=loss.alpha(theta))
+    return replace(min(best, learned, key=error), n_rows=len(table))
 
 
 def fit_in_cells(

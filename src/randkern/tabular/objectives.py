@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,8 +26,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from randkern.backend.blas import short_on_one_thread
-from randkern.kernels import Kernel, Laplacian, Sum
-from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.kernels import Kernel, Laplacian
+from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.tabular.folds import n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
@@ -75,14 +75,11 @@ def add_symmetric_gradient(
     single precision suffices.
     """
     kernel = hyper.kernel
-    parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
-    for part in parts:
-        if isinstance(part, Laplacian):
-            weighted = M * part._gram(X, None)
-            slope = _manhattan_slopes(X / part.lengthscale, weighted)
-            hyper.add_slopes([(part, "lengthscale", slope)], out)
-        else:
-            hyper.add_slopes(part._slopes(X, X, M), out)
+    if isinstance(kernel, Laplacian):
+        slope = _manhattan_slopes(X / kernel.lengthscale, M * kernel._gram(X, None))
+        hyper.add_slopes([(kernel, "lengthscale", slope)], out)
+    else:
+        add_gram_gradient(hyper, X, X, M, out)
 
 
 def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
@@ -136,33 +133,36 @@ def log_loss(
     return value, (slopes[:, 1:] - slopes[:, :1]) / 2 if is_binary else slopes
 
 
+def centred(table: Table) -> np.ndarray:
+    """Return the targets of rows with weights of mean 1, less their mean."""
+    return table.Y - table.weight @ table.Y / len(table)
+
+
 class Objective(ABC):
     """A smooth function of a kernel's hyperparameters and penalty, with its gradient.
 
-    The last entry of θ is log α; `ties` holds which of the others each of the kernel's
-    hyperparameters is, so that columns of one block share a lengthscale. If there is an
-    `origin`, it is the mean of a normal prior on the others. `allowed` is asked before
-    every evaluation; only the first is computed in any case. `best` is the smallest
-    value, and its θ.
+    It is the mean over tables of encoded rows, most often a single one. The last entry
+    of θ is log α; the others are hyperparameters, first lengthscales, which the columns
+    of a block share. An `origin` is the mean of a normal prior on these. `allowed` is
+    asked before every evaluation; only the first is computed in any case. `best` is the
+    smallest value, and its θ.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        encoded: Table,
-        ties: np.ndarray,
+        tables: Sequence[Table],
+        blocks: np.ndarray,
         loss: Loss,
         allowed: Callable[[], bool] = lambda: True,
         origin: np.ndarray | None = None,
     ):
-        self.hyper, self.ties = Hyperparameters(kernel), ties
-        self.X, self.folds = encoded.X, encoded.folds
-        self.weight = encoded.weight / encoded.weight.mean()
-        self.codes, self.loss = encoded.Y, loss
-        self.Y = encoded.Y - self.weight @ encoded.Y / len(encoded)
-        self.allowed, self.origin = allowed, origin
-        n = n_independent(self.folds, len(encoded))
-        self.precision = PRECISIONS[is_noisy(loss)] / n
+        self.hyper, self.loss = Hyperparameters(kernel), loss
+        others = np.arange(self.hyper.size - len(blocks))
+        self.ties = np.append(blocks, blocks.max(initial=-1) + 1 + others)
+        self.tables = [table.normalised() for table in tables]
+        self.allowed = allowed
+        self.origin: Any = origin
         self.best: tuple[float, Any] = (math.inf, None)
 
     def start(self, alpha: float) -> np.ndarray:
@@ -178,49 +178,55 @@ class Objective(ABC):
 
     def alpha(self, theta: np.ndarray) -> float:
         """Return the penalty, which includes the least one."""
-        diagonal = self.kernel(theta)._diag(self.X)
+        diagonal = self.kernel(theta)._diag(self.tables[0].X)
         return math.exp(theta[-1]) + least_penalty(diagonal)
 
     def error(self, theta: np.ndarray) -> float:
         """Return the error of rows left out, relative to that of the mean."""
-        kernel, alpha = self.kernel(theta), math.exp(theta[-1])
-        E = leave_one_out(kernel, alpha, self.X, self.Y, self.weight, self.folds)
+        kernel, table = self.kernel(theta), self.tables[0]
+        Y, options = centred(table), (table.weight, table.folds)
+        E = leave_one_out(kernel, math.exp(theta[-1]), table.X, Y, *options)
         if E is None:
             return math.inf
-        out = predicted_rows(self.folds, len(self.X))
-        weight = self.weight[out]
-        variance = float((weight @ self.Y[out] ** 2).sum())
+        out = predicted_rows(table.folds, len(table))
+        weight = table.weight[out]
+        variance = float((weight @ Y[out] ** 2).sum())
         return math.sqrt(float((weight @ E**2).sum()) / (variance or len(E)))
 
-    @short_on_one_thread(lambda self, theta: thread_operations(len(self.X)))
+    @short_on_one_thread(lambda self, theta: thread_operations(len(self.tables[0])))
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
-        hyper = self._at(theta)
-        alpha = math.exp(theta[-1])
-        gram = np.array(hyper.kernel._gram(self.X, None))
-        if self.folds is not None:
-            self.folds.add_effect(gram)
-        penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
-        try:
-            value, M = self._criterion(gram, penalty)
-        except np.linalg.LinAlgError:
-            return 1e3, np.zeros_like(theta)
-        slope = np.zeros(hyper.size)
-        add_symmetric_gradient(hyper, self.X, M, slope)
-        by_alpha = alpha * float((M.diagonal() / self.weight).sum())
-        gradient = np.append(np.bincount(self.ties, slope), by_alpha)
+        hyper, alpha = self._at(theta), math.exp(theta[-1])
+        value, gradient = 0.0, np.zeros_like(theta)
+        for table in self.tables:
+            gram = np.array(hyper.kernel._gram(table.X, None))
+            if table.folds is not None:
+                table.folds.add_effect(gram)
+            penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
+            try:
+                part, M = self._criterion(gram, penalty, table)
+            except np.linalg.LinAlgError:
+                return 1e3, np.zeros_like(theta)
+            slope = np.zeros(hyper.size)
+            add_symmetric_gradient(hyper, table.X, M, slope)
+            by_alpha = alpha * float((M.diagonal() / table.weight).sum())
+            value += part / len(self.tables)
+            slopes = np.append(np.bincount(self.ties, slope), by_alpha)
+            gradient += slopes / len(self.tables)
         if self.origin is not None:
+            n = n_independent(self.tables[0].folds, len(self.tables[0]))
+            precision = PRECISIONS[is_noisy(self.loss)] / n
             away = theta[:-1] - self.origin
-            value += self.precision * float(away @ away)
-            gradient[:-1] += 2 * self.precision * away
+            value += precision * float(away @ away)
+            gradient[:-1] += 2 * precision * away
         if value < self.best[0]:
             self.best = (value, theta.copy())
         return value, gradient
 
     @abstractmethod
     def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray
+        self, gram: np.ndarray, penalty: np.ndarray, table: Table
     ) -> tuple[float, np.ndarray]:
         """Return what is minimised, and M of its derivative."""
 
@@ -245,17 +251,18 @@ class LeaveOneOut(Objective):
     """The loss of rows left out, one at a time or in folds of whole groups."""
 
     def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray
+        self, gram: np.ndarray, penalty: np.ndarray, table: Table
     ) -> tuple[float, np.ndarray]:
         P, _ = centred_inverse(gram.copy(), penalty)
-        A, E = residuals_of(gram, P, penalty, self.Y)
-        if self.folds is not None:
-            E = solved_in_folds(P, A, self.folds)
-        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
+        A, E = residuals_of(gram, P, penalty, centred(table))
+        folds = table.folds
+        if folds is not None:
+            E = solved_in_folds(P, A, folds)
+        value, slopes = self.loss(table.Y - E, table.Y, table.weight)
         # M only gives a direction: float32 suffices, in half the time.
-        if self.folds is not None:
-            H, product = solved_in_folds(P, slopes, self.folds), P.astype(np.float32)
-            for _, S in self.folds.splits():
+        if folds is not None:
+            H, product = solved_in_folds(P, slopes, folds), P.astype(np.float32)
+            for _, S in folds.splits():
                 B = E[S] @ H[S].T
                 product[:, S] = P[:, S] @ (B + B.T) / -2
             M, U = (product @ P.astype(np.float32)).astype(np.float64), P @ H
@@ -296,11 +303,12 @@ class Evidence(Objective):
     """
 
     def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray
+        self, gram: np.ndarray, penalty: np.ndarray, table: Table
     ) -> tuple[float, np.ndarray]:
         m = max(len(gram) - 1, 1)
         P, determinants = centred_inverse(gram.copy(), penalty)
-        A, _ = residuals_of(gram, P, penalty, self.Y)
-        form = max(float((A * self.Y).sum()), _MIN_FORM * len(gram))
+        Y = centred(table)
+        A, _ = residuals_of(gram, P, penalty, Y)
+        form = max(float((A * Y).sum()), _MIN_FORM * len(gram))
         value = math.log(form / m) + determinants / m
         return value, P / m - A @ (A.T / form)

@@ -61,8 +61,7 @@ def evaluated(
 ) -> OutOfFold:
     """Evaluate kernels by folds.
 
-    Of the best `n_again` kinds, kernels are learned again without each fold; of trials
-    of one kind, which differ in where they started, the first counts. If it is 0, or it
+    The first `n_again` kernels are learned again without each fold. If it is 0, or it
     has to end early, the kernels of the trials are evaluated.
     """
     plan = learning.plan
@@ -73,10 +72,7 @@ def evaluated(
     if folds.is_forward:  # few periods tell less about kernels than the evidence
         trials = trials[:1]
     found: list[Evaluated] = []
-    kinds: dict[tuple[str, str, str], Trial] = {}
-    for trial in trials:
-        kinds.setdefault((trial.form, trial.numbers, trial.metric), trial)
-    for trial in list(kinds.values())[:n_again]:
+    for trial in trials[:n_again]:
         again = _learned_again(trial, learning, known, folds)
         if again is None:
             break

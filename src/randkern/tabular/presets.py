@@ -68,11 +68,11 @@ class Step:
 # halves of iris and wine have a log loss of .15 and .08 with eight kernels, .21 and .10
 # with three.
 FOLDS, _RELEARNING, _MOST_REFITS = 5, 33, 8
-# Comparing ten trials by rows that are left out; of classes, also three penalties of
+# Comparing seven trials by rows that are left out; of classes, also three penalties of
 # logistic regression with each of three kernels, in folds: so many fits per evaluation.
 _COMPARED, _PENALTIES = Step(0.2, 7, 2000), 4.0
-# Continuing the best trials. From more than the most rows, each step uses others of the
-# searched rows.
+# Continuing the best trials. For classes of more than the most rows, each step uses
+# others of the searched rows.
 _CONTINUED, _STREAMED = Step(0.75, 50, 2500), Step(0.85, 200, 2500)
 SEARCHED_ONCE, _SEARCHED = 2500, 10_000
 # First descents of all kernels, and their steps. If the least rows take too long, as in
@@ -105,8 +105,8 @@ _USED = 0.8
 # Trials that no deadline ends: three kernels, each with one lengthscale and with one
 # per column.
 FLOOR = 6
-# Trials that are continued, and that may become part of the model.
-N_REFINED, N_KEPT = 3, 10
+# Trials that are continued.
+N_REFINED = 3
 # Steps of streams of rows: first ones, and those that continue the best; and of
 # learning a kernel again without a fold.
 TRIED_STEPS, STREAMED_STEPS, RELEARNING_STEPS = 12, 40, 20
@@ -130,9 +130,9 @@ PRECISIONS = (0.3, 1.0)
 # The most rows that are left out of an exact fit, one at a time, or, if they depend on
 # each other, in folds. As many, but no more than a sixteenth, are held out of cells.
 VALIDATION_ROWS, MAX_LEFT_OUT = 1500, 6000
-# Steps of learning the best kernel in cells, after those that try it, and cells that
-# evaluate kernels; about how many rows of a cell are fitted if it is late.
-CELL_STEPS, VALIDATION_CELLS, LATE_ROWS = 24, 4, 200
+# Steps of learning the best kernel in cells, and cells of which half learn it and half
+# evaluate it; about how many rows of a cell are fitted if it is late.
+CELL_STEPS, DRAWN_CELLS, LATE_ROWS = 16, 8, 200
 # Fits of smaller weight are left out of a mean.
 LEAST_WEIGHT = 0.05
 # The size of residuals is learned from at most so many rows, by ridge regression with
@@ -316,8 +316,9 @@ def plan_of(
         budget.left -= n_refits * refit
     compared = budget.rows(_COMPARED, comparison, n)
     before = budget.left
-    searched = min(_SEARCHED if is_large else SEARCHED_ONCE, n)
-    step = _STREAMED if is_large else _CONTINUED
+    is_streamed = n_classes > 0 and is_large
+    searched = min(_SEARCHED if is_streamed else SEARCHED_ONCE, n)
+    step = _STREAMED if is_streamed else _CONTINUED
     more = budget.rows(step, evaluation, searched)
     first = _FIRST.rows(evaluation, budget.left, more)
     each = _FIRST.times / _FIRST_STEPS * evaluation(first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -27,7 +27,6 @@ from randkern.tabular.presets import (
     ALPHAS,
     FLOOR,
     LINEAR_WEIGHT,
-    N_KEPT,
     N_REFINED,
     RELEARNING_STEPS,
     SEARCHED_ONCE,
@@ -44,7 +43,6 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Laplacian L1": Laplacian,
     "Gaussian": Gaussian,
 }
-_FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,6 @@ class Trial:
     theta: np.ndarray
     origin: np.ndarray
     objective: float
-
-    @property
-    def kind(self) -> tuple[str, str, str]:
-        """The form, the scaling of numbers and the metric of what starts from it."""
-        return self.form, self.numbers, "diagonal"
 
 
 class Adam:
@@ -100,7 +93,7 @@ class Adam:
 
 
 class KernelSearch:
-    """Descents from several kernels and column encodings, refining the best.
+    """Descents from several kernels and column encodings, continuing the best.
 
     For each way of scaling numbers, `codes` are the encoded rows of `table`, and
     `blocks` the blocks of columns that share a lengthscale. The rows are used in
@@ -136,41 +129,34 @@ class KernelSearch:
 
     def _kernel(self, form: str, numbers: str) -> Kernel:
         """Return a kernel with one lengthscale, the deviation of whole rows."""
-        base, _, linear = form.partition(" + ")
         X = self.codes[numbers]
         deviation = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
-        if base == "Laplacian L1":
+        if form == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
-        kernel = FORMS[base](np.full(X.shape[1], deviation))
-        return kernel + LINEAR_WEIGHT * Linear() if linear else kernel
+        kernel = FORMS[form](np.full(X.shape[1], deviation))
+        if form == "Matern 3/2" and not is_noisy(self.loss):
+            # Linear targets without noise are then predicted to rounding.
+            kernel = kernel + LINEAR_WEIGHT * Linear()
+        return kernel
 
     def _objective(
         self,
         kernel: Kernel,
-        form: str,
         numbers: str,
         rows: np.ndarray,
         origin: np.ndarray | None = None,
     ) -> Objective:
         """Return what is minimised for the rows at some positions of the sample."""
-        table, ties = self.table, self.blocks[numbers]
-        if "+" in form:
-            ties = np.append(ties, ties.max() + 1)
+        table = self.table
         folds = None if table.folds is None else table.folds.take(rows)
         X, Y, weight = self.codes[numbers][rows], table.Y[rows], table.weight[rows]
-        encoded = Table(X, Y, weight, folds=folds)
-        is_in_time = self._is_in_time
-        return self.criterion(kernel, encoded, ties, self.loss, is_in_time, origin)
+        encoded = [Table(X, Y, weight, folds=folds)]
+        blocks, is_in_time = self.blocks[numbers], self._is_in_time
+        return self.criterion(kernel, encoded, blocks, self.loss, is_in_time, origin)
 
     def _is_in_time(self) -> bool:
         """Return whether there is time for an evaluation; the floor always has it."""
         return len(self.trials) < FLOOR or not self.deadline.ends(self.step)
-
-    def _objective_of(
-        self, trial: Trial, rows: np.ndarray, origin: np.ndarray | None = None
-    ) -> Objective:
-        """Return the objective of a trial's kernel on some rows."""
-        return self._objective(trial.kernel, trial.form, trial.numbers, rows, origin)
 
     def _record(
         self, goal: Objective, kind: tuple[str, str, str], began: float
@@ -182,7 +168,7 @@ class KernelSearch:
             kernel=goal.kernel(theta),
             alpha=goal.alpha(theta),
             error=goal.error(theta),
-            n_rows=len(goal.X),
+            n_rows=len(goal.tables[0]),
             seconds=working_seconds() - began,
             theta=theta,
             origin=goal.origin,
@@ -198,50 +184,34 @@ class KernelSearch:
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
-        began, kernel = working_seconds(), self._kernel(form, numbers)
-        goal = self._objective(kernel, form, numbers, self.order[:n])
-        n_scales = len(np.unique(self.blocks[numbers]))
+        began = working_seconds()
+        goal = self._objective(self._kernel(form, numbers), numbers, self.order[:n])
+        n_lengthscales = self.blocks[numbers].max(initial=-1) + 1
         with suppress(OutOfTimeError):
             for spread, alpha in product(SPREADS, ALPHAS):
                 theta = goal.start(alpha)
-                theta[:n_scales] += math.log(spread)
+                theta[:n_lengthscales] += math.log(spread)
                 goal(theta)
         goal.origin = goal.best[1][:-1]
         return self._record(goal, (form, numbers, "none"), began)
 
-    def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
+    def descend(self, start: Trial, n: int, steps: int) -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
-        began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, self.order[:n], start.origin)
-        goal.descend(start.theta, steps)
-        return self._record(goal, start.kind, began)
-
-    def _in_form(self, start: Trial, form: str) -> Trial:
-        """Return a start for another form of kernel with the same lengthscales."""
-        if form in ("", start.form):
-            return start
-        extra = [math.log(LINEAR_WEIGHT)] if "+" in form else []
-        return replace(
-            start,
-            form=form,
-            kernel=self._kernel(form, start.numbers),
-            theta=np.concatenate([start.theta[:-1], extra, start.theta[-1:]]),
-            origin=np.append(start.origin, extra),
+        began = working_seconds()
+        goal = self._objective(
+            start.kernel, start.numbers, self.order[:n], start.origin
         )
+        goal.descend(start.theta, steps)
+        return self._record(goal, (start.form, start.numbers, "diagonal"), began)
 
-    def started(self, trial: Trial) -> Trial:
-        """Return a trial with the θ of its kernel, which may have changed since."""
-        goal = self._objective_of(trial, self.order[:2])
-        return replace(trial, theta=goal.start(trial.alpha))
-
-    def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
+    def stream(self, start: Trial, n: int, steps: int) -> Trial:
         """Learn lengthscales from many rows, n different ones per step.
 
         `Adam` minimises the leave-one-out loss of n rows per step (Owhadi & Yoo 2019,
         "Kernel flows"); the result is the mean of the second half. There is no prior:
         lengthscales cannot overfit rows that are new in every step.
         """
-        began, start = working_seconds(), self._in_form(start, form)
+        began = working_seconds()
         low, high = (np.full_like(start.theta, b) for b in np.log(LENGTHSCALES))
         low[-1], high[-1] = np.log(PENALTIES)
         path = Adam(start.theta, low, high, steps)
@@ -249,7 +219,7 @@ class KernelSearch:
         thetas: list[np.ndarray] = []
         for at in range(steps):
             rows = np.take(self.order, np.arange(at * n, (at + 1) * n), mode="wrap")
-            goal = self._objective_of(start, rows)  # without an origin, no prior
+            goal = self._objective(start.kernel, start.numbers, rows)
             _, gradient = goal(path.theta)
             if goal.best[1] is not None:
                 values.append(goal.best[0])
@@ -262,7 +232,7 @@ class KernelSearch:
             return replace(start, objective=math.inf)
         goal.best = float(np.mean(values[half:])), np.mean(thetas[half:], axis=0)
         goal.origin = start.origin
-        return self._record(goal, start.kind, began)
+        return self._record(goal, (start.form, start.numbers, "diagonal"), began)
 
     def again(self, like: Trial) -> Trial:
         """Learn the kernel and metric of a trial from the rows of the order only."""
@@ -275,35 +245,27 @@ class KernelSearch:
     # -- the search -------------------------------------------------------------------
 
     def run(self, plan: Plan) -> list[Trial]:
-        """Return the best trials, refined ones first."""
-        descents = (
-            self._from_many if len(self.table) > SEARCHED_ONCE else self._from_few
-        )
-        trials = descents(plan)
-        return kinds_first(trials)[:N_KEPT]
+        """Return the best trials, those that were continued first."""
+        few = len(self.table) <= SEARCHED_ONCE
+        return kinds_first(self._from_few(plan) if few else self._from_many(plan))
 
     def _from_few(self, plan: Plan) -> list[Trial]:
-        """Descend on some rows, and refine the best on more."""
-        trials: list[Trial] = []
+        """Descend on some rows, and continue the best on more."""
         n, steps = plan.first_rows, plan.first_steps
-        for form, numbers in self._first_choices():
+        trials: list[Trial] = []
+        for numbers, form in product(self.codes, FORMS):
             if trials and self._over:
                 break
             trials.append(self.descend(self.isotropic(form, numbers, n), n, steps))
-        for start, form in self._relatives(trials):
-            if self._over:
-                break
-            trials.append(self.descend(start, n, -(-steps // 2), form))
         trials.sort(key=lambda trial: trial.objective)
         if plan.more_rows > n and not self.stopped:
             steps = -(-steps // 2)
-            trials = self._best_refined(
+            trials = self._continued(
                 trials, lambda trial: self.descend(trial, plan.more_rows, steps)
             )
         # Many lengthscales may overfit few rows.
         isotropic = [trial for trial in self.trials if trial.metric == "none"]
-        trials.append(min(isotropic, key=lambda trial: trial.objective))
-        return trials
+        return [*trials, min(isotropic, key=lambda trial: trial.objective)]
 
     def _from_many(self, plan: Plan) -> list[Trial]:
         """Stream rows from isotropic starts, first with all kernels for a few steps.
@@ -311,52 +273,34 @@ class KernelSearch:
         Few rows hardly distinguish kernels, and lengthscales that are too long hardly
         recover, because the gradients in their logarithms vanish.
         """
-        starts: list[Trial] = []
-        for form, numbers in self._first_choices():
-            if not (starts and self._over):
-                starts.append(self.isotropic(form, numbers, plan.first_rows))
-        pairs = [(start, start.form) for start in starts]
-        trials: list[Trial] = []
         n = plan.more_rows
-        for start, form in pairs + self._relatives(starts):
+        trials: list[Trial] = []
+        for numbers, form in product(self.codes, FORMS):
             if trials and self._over:
                 break
-            trials.append(self.stream(start, n, TRIED_STEPS, form))
+            start = self.isotropic(form, numbers, plan.first_rows)
+            trials.append(self.stream(start, n, TRIED_STEPS))
         trials.sort(key=lambda trial: trial.objective)
-        return self._best_refined(
+        return self._continued(
             trials, lambda trial: self.stream(trial, n, STREAMED_STEPS)
         )
 
-    def _first_choices(self) -> Iterator[tuple[str, str]]:
-        for numbers in self.codes:
-            for form in _FIRST_FORMS:
-                yield form, numbers
-
-    @staticmethod
-    def _relatives(trials: Sequence[Trial]) -> list[tuple[Trial, str]]:
-        """Return other forms of kernels, and the trials that they start from."""
-        radial = [trial for trial in trials if trial.form == "Matern 3/2"]
-        source = min(radial, key=lambda trial: trial.objective)
-        best = min(trials, key=lambda trial: trial.objective)
-        others = [(best, f"{best.form} + linear")]
-        return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
-
-    def _best_refined(
-        self, trials: list[Trial], refine: Callable[[Trial], Trial]
+    def _continued(
+        self, trials: list[Trial], learn: Callable[[Trial], Trial]
     ) -> list[Trial]:
-        """Refine the best trials.
+        """Continue the best trials.
 
-        The best of each metric and scaling of numbers come first: forms of the same
-        metric end near each other, and few rows hardly distinguish metrics.
+        The best of each scaling of numbers come first: forms of the same scaling end
+        near each other, and few rows hardly distinguish scalings.
         """
-        refined: list[Trial] = []
+        continued: list[Trial] = []
         trials = kinds_first(trials)
         for trial in trials[:N_REFINED]:
-            if refined and self._over:
+            if continued and self._over:
                 break
-            refined.append(refine(trial))
-        refined.sort(key=lambda trial: trial.objective)
-        return refined + trials[len(refined) :]
+            continued.append(learn(trial))
+        continued.sort(key=lambda trial: trial.objective)
+        return continued + trials[len(continued) :]
 
 
 def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
