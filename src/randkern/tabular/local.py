@@ -51,29 +51,28 @@ def learned_in_cells(
     """
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     generator = stream.child("cells").generator()
-    cells = some_cells(trials[0].kernel, U, 2 * m, DRAWN_CELLS, generator)
+    cells = some_cells(trials[0].kernel, U, m, DRAWN_CELLS, generator)
     if len(cells) < 4 or deadline.ends(COMPARISON):
         return trials[0]
-    m = min(m, *map(len, cells))
-    cells = [generator.choice(cell, m, replace=False) for cell in cells]
     some = table.take(np.concatenate(cells))
     codes, half = learning.codes_of(trials, some.X), len(cells) // 2
+    ends = np.cumsum([len(cell) for cell in cells])
+    parts = [slice(end - len(c), end) for c, end in zip(cells, ends, strict=True)]
 
     def is_in_time() -> bool:
         return not deadline.ends(COMPARISON)
 
-    def loss_in(cells: range, trial: Trial) -> LeaveOneOut:
+    def loss_in(parts: list[slice], trial: Trial) -> LeaveOneOut:
         X, blocks = codes[trial.numbers], learning.blocks[trial.numbers]
-        rows = [slice(cell * m, (cell + 1) * m) for cell in cells]
-        tables = [Table(X[part], some.Y[part], some.weight[part]) for part in rows]
+        tables = [Table(X[part], some.Y[part], some.weight[part]) for part in parts]
         return LeaveOneOut(trial.kernel, tables, blocks, learning.loss, is_in_time)
 
     def error(trial: Trial) -> float:
-        loss = loss_in(range(half, len(cells)), trial)
+        loss = loss_in(parts[half:], trial)
         return loss(loss.start(trial.alpha))[0]
 
     best = min(trials, key=error)
-    loss = loss_in(range(half), best)
+    loss = loss_in(parts[:half], best)
     loss.descend(loss.start(best.alpha), CELL_STEPS)
     _, theta = loss.best
     learned = replace(best, kernel=loss.kernel(theta), alpha=loss.alpha(theta))

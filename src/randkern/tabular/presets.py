@@ -79,7 +79,7 @@ SEARCHED_ONCE, _SEARCHED = 2500, 10_000
 # wide tables, steps are saved.
 _FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
 # Learning kernels further in cells, of which there are about so many at least.
-_LEARNED, _LEARNED_CELLS = Step(0.25, 112, 1000), 20
+_LEARNED, _LEARNED_CELLS = Step(0.25, 112, 1000), 10
 # Choosing the penalty of classes in cells, by two kernels with three penalties each.
 CHOOSING_CELLS, _CHOOSING = 8, Step(0.3, 48, 1000)
 # The most fits that are averaged, and their share of the limit.
