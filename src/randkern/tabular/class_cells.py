@@ -6,6 +6,7 @@ fits to single cells, which are as dense as the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -58,7 +59,8 @@ def chosen_in_cells(
     kernel, rows = trials[0].kernel, plan.choosing_rows
     pieces = []
     for cell in some_cells(kernel, U, rows, CHOOSING_CELLS, generator):
-        order, n_held = generator.permutation(cell), int(HELD_SHARE * len(cell))
+        order = generator.permutation(cell)
+        n_held = math.ceil(HELD_SHARE * len(cell))
         rest, held = divided(order, table.folds, n_held)
         pieces.append((table.take(np.append(held, rest)), len(held)))
     parts = []

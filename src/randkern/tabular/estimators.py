@@ -111,9 +111,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         dicts.
     feature_importances_ : ndarray of shape (d,)
         Permutation importances, with sum 1: how much the squared error of least squares
-        with the model's kernels grows if the column is shuffled, for fits to either
-        half of at most 2,000 rows and the rows of the other. 0 if no larger than the
-        noise. They are computed when first read.
+        with the model's kernel of largest weight grows if the column is shuffled, for
+        fits to either half of at most 2,000 rows and the rows of the other. 0 if no
+        larger than the noise. They are computed when first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
         to; ``rows_held_out``, those that evaluate fits to these; ``plan``, numbers of
@@ -404,7 +404,7 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     n, most = len(rows), plan.fitted_rows
     seed = int(stream.child("held out").generator().integers(2**31))
     order = np.random.default_rng(seed).permutation(n)
-    n_held = min(VALIDATION_ROWS, n // 16)
+    n_held = min(VALIDATION_ROWS, -(-n // 16))
     is_forward = rows.folds is not None and rows.folds.is_forward
     if n - n_held > most and is_forward:
         _, order = divided(order, rows.folds, max(most, n // 2))
@@ -412,7 +412,7 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     known, final = rows.take(fitted[:most]).normalised(), None
     if is_forward:
         final = rows.take(np.append(held, fitted)[:most]).normalised()
-    held = held[:n_held]
+    held = held[:VALIDATION_ROWS]
     apart = rows.take(held)
     if rows.folds is not None:
         apart = replace(apart, folds=rows.folds.among(held))

@@ -66,14 +66,17 @@ class Folds:
         groups = None if self.groups is None else self.groups[rows]
         return replace(self, codes=codes, groups=groups)
 
-    def among(self, rows: np.ndarray) -> Folds | None:
-        """Return new folds of the groups of some rows, None if there is but one."""
+    def among(self, rows: np.ndarray, n_folds: int = FOLDS) -> Folds | None:
+        """Return new folds of the groups of some rows, None if there is but one.
+
+        Periods of time are those of all rows.
+        """
         if self.groups is None:
             return self.take(rows)
         groups = self.groups[rows]
         if (groups == groups[0]).all():
             return None
-        return replace(self, codes=_whole_groups(groups), groups=groups)
+        return replace(self, codes=_whole_groups(groups, n_folds), groups=groups)
 
     @property
     def predicted(self) -> np.ndarray:
@@ -108,17 +111,6 @@ class Folds:
                 rows = np.flatnonzero(self.groups == group)
                 gram[np.ix_(rows, rows)] += self.effect
 
-    def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of rows in two parts of whole folds.
-
-        The second has about `n_last` rows, in time the last ones.
-        """
-        values, counts = np.unique(self.codes, return_counts=True)
-        n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
-        cut = values[1 + np.abs(n_from - n_last).argmin()]
-        is_last = self.codes >= cut
-        return np.flatnonzero(~is_last), np.flatnonzero(is_last)
-
     def is_hidden(self, rows: np.ndarray) -> np.ndarray:
         """Return which rows, (m, n), are unknown where some of them are predicted."""
         own = self.codes[rows, None]
@@ -138,12 +130,17 @@ def predicted_rows(folds: Folds | None, n: int) -> np.ndarray:
 
 
 def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, Any]:
-    """Return rows in two parts that share no fold, the second of about `n_last`."""
-    part = None if folds is None else folds.take(rows)
+    """Return rows in two parts, the second of about `n_last`.
+
+    They share no group, and no period of time, of which the second has the last ones.
+    """
+    part = None if folds is None else folds.among(rows, len(rows) // n_last)
     if part is None:
         return rows[: len(rows) - n_last], rows[len(rows) - n_last :]
-    first, last = part.divided(n_last)
-    return rows[first], rows[last]
+    values, counts = np.unique(part.codes, return_counts=True)
+    n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
+    is_last = part.codes >= values[1 + np.abs(n_from - n_last).argmin()]
+    return rows[~is_last], rows[is_last]
 
 
 def folds_of(folds: Folds | None, n: int) -> Folds:
@@ -166,8 +163,8 @@ def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:
     return min(max((between - within) / total, 0.0), 1.0) if total else 0.0
 
 
-def _whole_groups(groups: np.ndarray) -> np.ndarray:
-    """Return folds of whole groups, of about equally many rows."""
+def _whole_groups(groups: np.ndarray, n_folds: int = FOLDS) -> np.ndarray:
+    """Return folds of whole groups, at least two, of about equally many rows."""
     from sklearn.model_selection import GroupKFold
 
     n_groups = len(np.unique(groups))
@@ -177,7 +174,7 @@ def _whole_groups(groups: np.ndarray) -> np.ndarray:
             "of which is left out; omit groups if rows are independent."
         )
     folds = np.empty(len(groups), dtype=int)
-    splitter = GroupKFold(min(n_groups, FOLDS))
+    splitter = GroupKFold(min(n_groups, max(n_folds, 2)))
     for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
         folds[rows] = fold
     return folds
