@@ -63,10 +63,11 @@ class _Split:
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
-    Columns are encoded by :class:`~randkern.TabularEncoder`. The sum of a Matérn and a
-    linear kernel, a Laplacian and a Gaussian one are then learned by their evidence on
-    at most 2,500 rows, with one lengthscale per column or one for all. If fits are made
-    in cells, the best is learned further there by its leave-one-out error.
+    Columns are encoded by :class:`~randkern.TabularEncoder`. A Matérn, a Laplacian and
+    a Gaussian kernel, and the sum of the best and a linear one, are then learned by
+    their evidence on at most 2,500 rows, with one lengthscale per column or one for
+    all. If fits are made in cells, the best is learned further there by its
+    leave-one-out error.
 
     The best kernel is fitted to all rows, or the weighted mean of the best few if its
     error on rows left out is smaller. Up to some 800 rows, as the budget allows,

@@ -43,6 +43,7 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Laplacian L1": Laplacian,
     "Gaussian": Gaussian,
 }
+_AND_LINEAR = " + linear"
 
 
 @dataclass(frozen=True)
@@ -131,13 +132,11 @@ class KernelSearch:
         """Return a kernel with one lengthscale, the deviation of whole rows."""
         X = self.codes[numbers]
         deviation = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
-        if form == "Laplacian L1":
+        name = form.removesuffix(_AND_LINEAR)
+        if name == "Laplacian L1":
             deviation *= math.sqrt(X.shape[1])
-        kernel = FORMS[form](np.full(X.shape[1], deviation))
-        if form == "Matern 3/2" and not is_noisy(self.loss):
-            # Linear targets without noise are then predicted to rounding.
-            kernel = kernel + LINEAR_WEIGHT * Linear()
-        return kernel
+        kernel = FORMS[name](np.full(X.shape[1], deviation))
+        return kernel if name == form else kernel + LINEAR_WEIGHT * Linear()
 
     def _objective(
         self,
@@ -258,6 +257,11 @@ class KernelSearch:
                 break
             trials.append(self.descend(self.isotropic(form, numbers, n), n, steps))
         trials.sort(key=lambda trial: trial.objective)
+        if not (is_noisy(self.loss) or self._over):
+            # Linear targets without noise are then predicted to rounding.
+            start = self.isotropic(trials[0].form + _AND_LINEAR, trials[0].numbers, n)
+            trials.append(self.descend(start, n, steps))
+            trials.sort(key=lambda trial: trial.objective)
         if plan.more_rows > n and not self.stopped:
             steps = -(-steps // 2)
             trials = self._continued(
