@@ -583,9 +583,11 @@ def test_copies_of_rows_add_no_evidence(make):
     else:
         assert np.mean((predicted[:, 1] > 0.5) == (new[:, 0] > 0)) > 0.8
     again = fit.model_.to_estimator().fit(X[copies], y[copies])
-    np.testing.assert_allclose(
-        again.predict(new), fit.predict(new), rtol=1e-5, atol=1e-5
-    )
+    if make is regressor:
+        np.testing.assert_allclose(again.predict(new), predicted, rtol=1e-5, atol=1e-5)
+    else:  # both end near the minimum of the same loss
+        is_clear = abs(predicted[:, 1] - 0.5) > 1e-3
+        assert (again.predict(new) == fit.predict(new))[is_clear].all()
 
 
 @pytest.mark.nightly
