@@ -130,10 +130,10 @@ class TabularRegressor(RegressorMixin, Tabular):
     16,000. For more rows, or if time is short, the kernel is exact in overlapping cells
     (:class:`~randkern.LocalRegressor`), and up to 1,500 rows are held out, which
     evaluate the fit: whole groups or periods with `groups` or `time`. Without these,
-    the kernel is learned further, each step from the rows of another cell, which
-    resolve more detail than a sample of the table. Categories are one column per value,
-    so the linear part of a sum of kernels includes what :class:`~randkern.Categorical`
-    would add.
+    the kernel is learned further from the rows of a few cells, which resolve more
+    detail than a sample of the table. Categories are one column per value, so the
+    linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
+    add.
 
     References
     ----------
