@@ -103,7 +103,7 @@ def krr(kernel, alpha):
 
 
 def with_linear(lengthscale):
-    return rk.Matern(1.5, lengthscale) + rk.Linear()
+    return rk.Laplacian(lengthscale) + rk.Linear()
 
 
 @pytest.mark.parametrize("form", [*search.FORMS.values(), with_linear])

@@ -26,8 +26,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from randkern.backend.blas import short_on_one_thread
-from randkern.kernels import Kernel, Laplacian
-from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
+from randkern.kernels import Kernel, Laplacian, Sum
+from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.tabular.folds import n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
@@ -75,11 +75,12 @@ def add_symmetric_gradient(
     single precision suffices.
     """
     kernel = hyper.kernel
-    if isinstance(kernel, Laplacian):
-        slope = _manhattan_slopes(X / kernel.lengthscale, M * kernel._gram(X, None))
-        hyper.add_slopes([(kernel, "lengthscale", slope)], out)
-    else:
-        add_gram_gradient(hyper, X, X, M, out)
+    for part in (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,):
+        if isinstance(part, Laplacian):
+            slope = _manhattan_slopes(X / part.lengthscale, M * part._gram(X, None))
+            hyper.add_slopes([(part, "lengthscale", slope)], out)
+        else:
+            hyper.add_slopes(part._slopes(X, X, M), out)
 
 
 def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
