@@ -23,6 +23,7 @@ from randkern.models import (
 )
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
+from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
 
 __all__ = [
@@ -62,7 +63,7 @@ class WeightedSum(NamedTuple):
 def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
-    if isinstance(model, ExactRidge):
+    if isinstance(model, (ExactLogistic, ExactRidge)):
         kernel = model.kernel
         rows = on_host(model.X)
         return WeightedSum(model.dual, model.intercept, None, kernel, rows)

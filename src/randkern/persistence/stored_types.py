@@ -40,6 +40,7 @@ from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
@@ -96,6 +97,7 @@ _PARTS = (
     CellTree,
     ColumnEffects,
     Deviations,
+    ExactLogistic,
     ExactRidge,
     Member,
     TabularModel,
