@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from randkern import (
     features,
@@ -162,9 +162,7 @@ OWN_TYPES = TYPES | {
     full_name(kind): kind
     for kind in (
         DummyClassifier,
-        OneHotEncoder,
         Pipeline,
-        QuantileTransformer,
         StandardScaler,
     )
 }
