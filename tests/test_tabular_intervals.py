@@ -23,6 +23,7 @@ def covered(low_and_high, y):
 
 def spread_of(rows, predictions, sizes, folds=None):
     weight = np.ones(len(rows))
+    folds = folds or Folds.of_rows(len(rows))
     return Spread.learned(rows, predictions, sizes, weight, folds)
 
 

@@ -44,6 +44,7 @@ from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import Member, TabularModel
+from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder
 
@@ -103,6 +104,7 @@ _PARTS = (
     Folds,
     Intervals,
     Spread,
+    Table,
     TableFormat,
     TableSchema,
     CategoryScores,

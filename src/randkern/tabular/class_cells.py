@@ -15,7 +15,6 @@ import numpy as np
 
 from randkern._random import Stream
 from randkern.models import LocalClassifier
-from randkern.tabular.folds import divided
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.logistic import HeldOut, Part, logistic, with_best_strength
@@ -52,7 +51,7 @@ def chosen_in_cells(
     table, plan = learning.table, learning.plan
     U = learning.encoded(trials[0], table.X, "float32")
     compared = [trials[0]]
-    if table.folds is None:
+    if table.folds.are_rows:
         learned = learned_in_cells(trials, U, learning, Stream(seed))
         compared += [learned] if learned is not trials[0] else []
     generator = Stream(seed).child("choosing").generator()
@@ -61,7 +60,7 @@ def chosen_in_cells(
     for cell in some_cells(kernel, U, rows, CHOOSING_CELLS, generator):
         order = generator.permutation(cell)
         n_held = math.ceil(HELD_SHARE * len(cell))
-        rest, held = divided(order, table.folds, n_held)
+        rest, held = table.folds.divided(order, n_held)
         pieces.append((table.take(np.append(held, rest)), len(held)))
     parts = []
     for trial in compared:

@@ -32,7 +32,7 @@ from randkern.tabular.logistic import (
 )
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.objectives import log_loss
-from randkern.tabular.out_of_fold import Evaluated, OutOfFold, evaluated
+from randkern.tabular.out_of_fold import Evaluated, evaluated
 from randkern.tabular.presets import (
     FIRST_STRENGTH,
     MAX_MEMBERS,
@@ -157,14 +157,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table, plan = self._planned(table, k)
         n_planned = len(table)
         table = used_rows(table, plan, stream).normalised()
-        if table.folds is not None:
-            table = replace(table, folds=table.folds.with_effect(table.Y))
+        table = replace(table, folds=table.folds.with_effect(table.Y))
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         seed = int(stream.child("features").generator().integers(2**31))
         if plan.in_cells:
-            compared = evaluated(trials, learning).kernels[:MAX_MEMBERS]
-            kernels = [each.trial for each in compared]
+            _, compared = evaluated(trials, learning)
+            kernels = [each.trial for each in compared[:MAX_MEMBERS]]
             part, unknown = chosen_in_cells(kernels, learning, seed)
             P, pairs = part.P, [(fit_all_in_cells(part, learning, seed), part.trial)]
         else:
@@ -195,15 +194,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         Also their mean probabilities of rows that they do not know, and these rows.
         """
-        found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
+        n_again = 0 if is_stopped else learning.n_again
+        known, kernels = evaluated(trials, learning, n_again)
         parts: list[Part] = []
         start = FIRST_STRENGTH
-        for each in found.kernels[:MAX_MEMBERS]:
+        for each in kernels[:MAX_MEMBERS]:
             if parts and learning.deadline.ends(COMPARISON):
                 break
-            parts.append(self._best_strength(each, found, learning, start))
+            parts.append(self._best_strength(each, known, learning, start))
             start = parts[-1].C
-        unknown = found.known.take(found.predicted)
+        unknown = known.take(known.folds.predicted)
         weights = blend_probabilities(
             [part.P for part in parts],
             unknown.labels,
@@ -216,17 +216,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return chosen, np.clip(mean, 1e-15, None), unknown
 
     def _best_strength(
-        self, kernel: Evaluated, found: OutOfFold, learning: Learning, start: float
+        self, kernel: Evaluated, known: Table, learning: Learning, start: float
     ) -> Part:
         """Return logistic regression with the C of smallest log loss."""
-        known, fits, places = found.known, [], []
-        splits = zip(kernel.without, found.folds.splits(), strict=True)
+        fits, places = [], []
+        splits = zip(kernel.without, known.folds.splits(), strict=True)
         for trial, (rest, rows) in splits:
             X = learning.codes[trial.numbers][: len(known)]
             encoded = replace(known, X=X).take(np.append(rows, rest))
             fits.append(HeldOut(trial.kernel, encoded, len(rows), 0))
             places.append(rows)
-        most = STRENGTHS[-1] if found.learned_again else MOST_KNOWN
+        most = STRENGTHS[-1] if kernel.learned_again else MOST_KNOWN
         options = fits, start, learning.deadline, most
         part = with_best_strength(kernel.trial, *options)
         return replace(part, P=part.P[np.argsort(np.concatenate(places))])

@@ -19,7 +19,7 @@ from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.folds import Folds, correlation_within, predicted_rows
+from randkern.tabular.folds import Folds, correlation_within
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.presets import (
     MAX_PARTS,
@@ -32,7 +32,6 @@ from randkern.tabular.presets import (
     SMALLEST_SIZE,
     USUAL_NOVELTY,
 )
-from randkern.tabular.rows import are_equal
 
 _BLOCK_BYTES = 64 * 10**6
 # A penalty that makes all sizes alike.
@@ -58,7 +57,7 @@ class Spread:
         predictions: np.ndarray,
         sizes: np.ndarray,
         weight: np.ndarray,
-        folds: Folds | None,
+        folds: Folds,
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
@@ -67,8 +66,8 @@ class Spread:
         improves the mean log likelihood by more than its standard error.
         """
         sample = np.arange(min(SIZE_ROWS, len(sizes)))
-        part = None if folds is None else folds.take(sample)
-        out = predicted_rows(part, len(sample))
+        part = folds.take(sample)
+        out = part.predicted
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
         codes, known = encoder.transform(predictions[sample]), rows[sample]
@@ -148,8 +147,8 @@ class Intervals:
         Absolute residuals of rows unknown to the fit, relative to their usual sizes.
     predictions : ndarray of shape (m, k)
         The predictions for these rows.
-    weight : ndarray of shape (m,), or None
-        The weights of these rows; None: all alike.
+    weight : ndarray of shape (m,)
+        The weights of these rows.
     spread : Spread
     near : ndarray of shape (n, d)
         Encoded rows, from which novelty is measured with this kernel and penalty.
@@ -166,7 +165,7 @@ class Intervals:
 
     sizes: np.ndarray
     predictions: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray
     spread: Spread
     near: np.ndarray
     kernel: Kernel
@@ -183,40 +182,38 @@ class Intervals:
         predictions: np.ndarray,
         residuals: np.ndarray,
         weight: np.ndarray,
-        dependent: Folds | None,
+        folds: Folds,
         *,
         kernel: Kernel,
         alpha: float,
     ) -> Intervals:
         """Learn from predictions and residuals (m, k) of the rows `evaluated`.
 
-        `weight` and `dependent`, the folds of rows that depend on each other, are those
-        of all rows. Later rows are the farther from the known ones the later they are,
-        so their residuals are relative to their novelty.
+        `weight` and `folds` are those of all rows. Later rows are the farther from the
+        known ones the later they are, so their residuals are relative to their novelty.
         """
         own_weight = weight[evaluated] / weight[evaluated].mean()
         near, sizes = rows[:NEAR_ROWS], np.abs(residuals)
-        folds = Folds(np.arange(len(rows))) if dependent is None else dependent
         hidden = folds.is_hidden(evaluated)[:, : len(near)]
         far = novelty(kernel, alpha, rows[evaluated], near, hidden)
         usual = float(np.quantile(far, USUAL_NOVELTY))
         if folds.is_forward:
             sizes = sizes * (usual / far)[:, None]
-        part = None if dependent is None else dependent.take(evaluated)
+        part = folds.take(evaluated)
         spread, own = Spread.learned(
             rows[evaluated], predictions, sizes, own_weight, part
         )
         sizes = sizes / own
-        n_groups = None if dependent is None else 1.0
-        if part is not None and part.groups is not None:
+        n_groups = None if folds.are_rows else 1.0
+        if part.groups is not None:
             sums = np.bincount(part.groups, own_weight)
             n_groups = float(sums.sum() ** 2 / (sums**2).sum())
-        elif part is not None:
+        elif not part.are_rows:
             n_groups = _n_effective(np.copysign(sizes, residuals), part.codes)
         return cls(
             sizes,
             predictions,
-            None if are_equal(own_weight) else own_weight,
+            own_weight,
             spread,
             near,
             kernel,
@@ -235,8 +232,7 @@ class Intervals:
         """
         if self.n_groups is None:
             return coverage
-        weight = np.ones(len(self.sizes)) if self.weight is None else self.weight
-        n = float(weight.sum() ** 2 / (weight**2).sum())
+        n = float(self.weight.sum() ** 2 / (self.weight**2).sum())
         largest = (n - 0.5) / (n + 1)
         return min(coverage * (1 + 1 / self.n_groups), max(coverage, largest))
 
@@ -255,9 +251,9 @@ class Intervals:
         for j, own in enumerate(self.predictions.T):
             centres, quantiles = [], []
             for part in np.array_split(np.argsort(own, kind="stable"), n_parts):
-                weight = None if self.weight is None else self.weight[part]
                 sizes = self.sizes[part, j : j + 1]
-                quantiles.append(float(conformal_quantile(sizes, level, weight)[0]))
+                quantile = conformal_quantile(sizes, level, self.weight[part])
+                quantiles.append(float(quantile[0]))
                 centres.append(np.median(own[part]))
             out[:, j] = np.interp(predictions[:, j], centres, quantiles)
         return out

@@ -91,7 +91,7 @@ def fit_in_cells(
     """
     trial = trials[0]
     U = learning.encoded(trial, table.X, "float32")
-    if table.folds is None:
+    if table.folds.are_rows:
         trial = learned_in_cells(trials, U, learning, stream)
     if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, table.X, "float32")

@@ -29,7 +29,6 @@ from randkern.backend.blas import short_on_one_thread
 from randkern.kernels import Kernel, Laplacian, Sum
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import smoothed_share, temperature_of
-from randkern.tabular.folds import n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     centred_inverse,
     least_penalty,
@@ -185,13 +184,12 @@ class Objective(ABC):
     def error(self, theta: np.ndarray) -> float:
         """Return the error of rows left out, relative to that of the mean."""
         kernel, table = self.kernel(theta), self.tables[0]
-        Y, options = centred(table), (table.weight, table.folds)
-        E = leave_one_out(kernel, math.exp(theta[-1]), table.X, Y, *options)
+        E = leave_one_out(kernel, math.exp(theta[-1]), table)
         if E is None:
             return math.inf
-        out = predicted_rows(table.folds, len(table))
+        out = table.folds.predicted
         weight = table.weight[out]
-        variance = float((weight @ Y[out] ** 2).sum())
+        variance = float((weight @ centred(table)[out] ** 2).sum())
         return math.sqrt(float((weight @ E**2).sum()) / (variance or len(E)))
 
     @short_on_one_thread(lambda self, theta: thread_operations(len(self.tables[0])))
@@ -202,8 +200,7 @@ class Objective(ABC):
         value, gradient = 0.0, np.zeros_like(theta)
         for table in self.tables:
             gram = np.array(hyper.kernel._gram(table.X, None))
-            if table.folds is not None:
-                table.folds.add_effect(gram)
+            table.folds.add_effect(gram)
             penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
             try:
                 part, M = self._criterion(gram, penalty, table)
@@ -216,7 +213,7 @@ class Objective(ABC):
             slopes = np.append(np.bincount(self.ties, slope), by_alpha)
             gradient += slopes / len(self.tables)
         if self.origin is not None:
-            n = n_independent(self.tables[0].folds, len(self.tables[0]))
+            n = self.tables[0].folds.n_independent
             precision = PRECISIONS[is_noisy(self.loss)] / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
@@ -256,12 +253,12 @@ class LeaveOneOut(Objective):
     ) -> tuple[float, np.ndarray]:
         P, _ = centred_inverse(gram.copy(), penalty)
         A, E = residuals_of(gram, P, penalty, centred(table))
-        folds = table.folds
-        if folds is not None:
+        folds, are_rows = table.folds, table.folds.are_rows
+        if not are_rows:
             E = solved_in_folds(P, A, folds)
         value, slopes = self.loss(table.Y - E, table.Y, table.weight)
         # M only gives a direction: float32 suffices, in half the time.
-        if folds is not None:
+        if not are_rows:
             H, product = solved_in_folds(P, slopes, folds), P.astype(np.float32)
             for _, S in folds.splits():
                 B = E[S] @ H[S].T

@@ -98,7 +98,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         weight = np.ones(len(X))
         if sample_weight is not None:
             weight = np.asarray(sample_weight, dtype=float)
-        folds = _random_folds(X, Y) if folds is None else folds
+        if folds is None or folds.are_rows:
+            folds = _random_folds(X, Y)
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         self.n_scores_ = Y.shape[1]
         weight = weight / weight.mean()
