@@ -23,6 +23,7 @@ from randkern.models import (
 )
 from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
+from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
 
 __all__ = [
@@ -62,7 +63,7 @@ class WeightedSum(NamedTuple):
 def weighted_sum(model: Any) -> WeightedSum:
     """Return what a fitted model computes, or raise a TypeError that names it."""
     check_numbers(model)
-    if isinstance(model, ExactRidge):
+    if isinstance(model, (ExactLogistic, ExactRidge)):
         kernel = model.kernel
         rows = on_host(model.X)
         return WeightedSum(model.dual, model.intercept, None, kernel, rows)
@@ -134,9 +135,7 @@ def encoder_of(model: Any) -> TabularEncoder | None:
 
 def categories_of(model: Any) -> set[str]:
     """Return the names of the columns of a table that a model reads as categories."""
-    encoder = encoder_of(model)
-    names = getattr(encoder, "feature_names_in_", None)
-    return set() if encoder is None or names is None else {*names[encoder._categories]}
+    return _columns_of(model, "category")
 
 
 def schema_of(model: Any) -> TableSchema | None:
@@ -178,11 +177,9 @@ def as_fitted(model: Any, frame: Any) -> Any:
 def known_levels(model: Any) -> dict[str, np.ndarray]:
     """Return the categories that a model knows, by names of columns."""
     encoder: Any = encoder_of(model)
-    if encoder is not None and encoder._one_hot is not None:
-        names = getattr(encoder, "feature_names_in_", None)
-        if names is not None:
-            levels = encoder._one_hot.categories_
-            return dict(zip(names[encoder._categories], levels, strict=True))
+    if encoder is not None and hasattr(encoder, "feature_names_in_"):
+        names = encoder.feature_names_in_
+        return {names[j]: levels for j, levels in encoder.levels_.items()}
     table = getattr(model, "table_encoder_", None)
     if table is None or table.encoder is None:
         return {}
@@ -192,9 +189,16 @@ def known_levels(model: Any) -> dict[str, np.ndarray]:
 
 def dates_of(model: Any) -> set[str]:
     """Return the names of the columns of a table that a model reads as dates."""
+    return _columns_of(model, "date", "duration")
+
+
+def _columns_of(model: Any, *kinds: str) -> set[str]:
+    """Return the names of the columns of some kinds of a model's table."""
     encoder = encoder_of(model)
     names = getattr(encoder, "feature_names_in_", None)
-    return set() if encoder is None or names is None else {*names[encoder._times]}
+    if encoder is None or names is None:
+        return set()
+    return {*names[np.isin(encoder.kinds_, kinds)]}
 
 
 def on_host(values: Any) -> np.ndarray:

@@ -33,7 +33,6 @@ from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.array_encoding import (
     encode_columns,
     equals,
-    levels_of,
     score_columns,
 )
 from randkern.tabular.model import Member
@@ -434,19 +433,16 @@ class FittedEncoder(_Fitted):
     def __init__(self, encoder: TabularEncoder):
         super().__init__()
         self.encoder = encoder
-        self._levels = levels_of(encoder)
         self.in_features = encoder.n_features_in_
         self.out_features = len(encoder.columns_)
         names = getattr(encoder, "feature_names_in_", range(self.in_features))
-        lists = [] if encoder._one_hot is None else encoder._one_hot.categories_
         self.categories = {
-            names[j]: [None if v is None or v != v else v for v in values]
-            for j, values in zip(encoder._categories, lists, strict=True)
+            names[j]: levels.tolist() for j, levels in encoder.levels_.items()
         }
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         columns: list[Any] = list(rows.double().split(1, dim=1))
-        return encode_columns(self.encoder, columns, self._levels, _is_code)
+        return encode_columns(self.encoder, columns, _is_code)
 
     def extra_repr(self) -> str:
         """Return the part of the representation after the name."""

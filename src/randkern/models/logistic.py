@@ -72,7 +72,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     factorised, if memory allows, as a preconditioner; for more than two classes, its
     mean over classes.
 
-    The exact kernel of more than 8,000 rows, without an intercept, is not factorised:
+    The exact kernel of more than 500 rows, without an intercept, is not factorised:
     Newton's method solves for the weights of rows by preconditioned conjugate
     gradients, and stops at the bound ½‖g‖² of `tol`.
 

@@ -24,7 +24,6 @@ from randkern.tabular.array_encoding import (
     as_float64,
     encode_columns,
     equals,
-    levels_of,
     score_columns,
 )
 from randkern.tabular.category_scores import CategoryScores
@@ -170,14 +169,14 @@ def encoded(
     columns = [x[:, [j]] for x in inputs for j in range(x.shape[1])]
     if scores is not None:
         columns += score_columns(scores, columns, scores.levels_, _is_known)
-    texts = [j for j in encoder._numbers if columns[j].dtype.kind in "OU"]
+    texts = [j for j in encoder.numeric_columns if columns[j].dtype.kind in "OU"]
     if texts:
         raise ValueError(
             f"column {encoder._name(texts[0])!r} held numbers or dates when the model "
             "was fitted, but holds texts in X. Pass rows with the types of the fit, "
             "for instance with dates from pandas.to_datetime, or omit X."
         )
-    return encode_columns(encoder, columns, levels_of(encoder), _is_known)
+    return encode_columns(encoder, columns, _is_known)
 
 
 def _is_known(x: Traced, known: np.ndarray) -> Any:

@@ -364,6 +364,12 @@ class _Functions(_Named):
         return graph.apply("Where", _of(np.where, condition, a, b), condition, a, b)
 
     @staticmethod
+    def searchsorted(values: Any, x: Traced, side: str) -> Any:
+        """Return how many of the sorted values are at most the number of each row."""
+        assert side == "right"
+        return (x >= values).astype(np.int64).sum(axis=1, keepdims=True)
+
+    @staticmethod
     def concat(parts: Any, axis: int = 0) -> Any:
         if len(parts) == 1:
             return parts[0]

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from randkern import (
     features,
@@ -40,6 +40,7 @@ from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
@@ -97,6 +98,7 @@ _PARTS = (
     CellTree,
     ColumnEffects,
     Deviations,
+    ExactLogistic,
     ExactRidge,
     Member,
     TabularModel,
@@ -162,9 +164,7 @@ OWN_TYPES = TYPES | {
     full_name(kind): kind
     for kind in (
         DummyClassifier,
-        OneHotEncoder,
         Pipeline,
-        QuantileTransformer,
         StandardScaler,
     )
 }

@@ -10,7 +10,6 @@ from sklearn.base import clone, is_classifier
 from sklearn.compose import TransformedTargetRegressor
 
 from randkern._warnings import ignoring
-from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.plots.drawing import ACCENT, PALE
 from randkern.reporting.scores import (
     SCORES,
@@ -119,15 +118,9 @@ def scores_by_rows(
         return {}
     classes = is_classifier(model)
     member = max(model.model_.members, key=lambda member: member.weight)
-    is_logistic = classes and not hasattr(member.fit, "alpha_")
-    largest = min(len(y), MAX_LOGISTIC_ROWS if is_logistic else _MAX_RIDGE_ROWS)
+    largest = min(len(y), MAX_LOGISTIC_ROWS if classes else _MAX_RIDGE_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
-    if is_logistic:
-        fit = getattr(member.fit, "estimator", member.fit)  # of cells
-        fit = clone(fit).set_params(n_components=None)
-    else:
-        make = KernelRidgeClassifier if classes else KernelRidgeRegressor
-        fit = make(member.kernel, member.alpha, n_components=None, fit_intercept=True)
+    fit = member.exact
     transform = model.model_.target_transform
     if transform is not None:
         there, back, *_ = TRANSFORMS[transform]
@@ -148,8 +141,7 @@ def scores_by_rows(
         fitted = clone(fit).fit(rows[:size], labels[:size])
         predicted = fitted.predict(rows_test)
         if classes:
-            has_shares = hasattr(fitted, "predict_proba")
-            P = fitted.predict_proba(rows_test) if has_shares else None
+            P = fitted.predict_proba(rows_test)
             out[size] = class_scores(fitted, predicted, P, y_test)
         else:
             out[size] = number_scores(predicted, y_test)

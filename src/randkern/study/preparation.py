@@ -95,7 +95,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
 def _described(encoder: TabularEncoder) -> str:
     """Describe what an encoder does to the columns of a table."""
     columns = encoder.columns_
-    categories = np.unique(columns[np.isin(columns, encoder._categories)])
+    categories = np.array(list(encoder.levels_), dtype=int)
     width = int(np.isin(columns, categories).sum())
     n_numbers, n_missing, _ = encoder.widths_
     constant = encoder.n_features_in_ - len(np.unique(columns))

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import with_known_types
-from randkern.tabular.encoder import max_levels, n_repeated
+from randkern.tabular.encoder import max_levels, n_repeated, places_of
 from randkern.tabular.target_encoding import TargetEncoding
 
 # At most so many scores in a table.
@@ -85,8 +85,6 @@ class CategoryScores(TargetEncoding):
     1  new         2.0
     """
 
-    _alpha = 0.3
-
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
         self.levels_ = [_levels(column) for column in columns]
         return self._features(columns)
@@ -97,15 +95,16 @@ class CategoryScores(TargetEncoding):
 
     def scores_of(self, at: int, levels: np.ndarray) -> np.ndarray:
         """Return the scores of some levels of a column, and of others, as last row."""
-        own = _indicators(levels, self.levels_[at]) @ self.effects_[at]
-        return self.intercept_ + np.vstack([own, 0.0 * self.effects_[at][:1]])
+        effects = np.vstack([self.effects_[at], np.zeros_like(self.intercept_)])
+        places = places_of(levels, self.levels_[at])
+        return self.intercept_ + effects[np.append(places, -1)]
 
 
 def _indicators(values: np.ndarray, levels: np.ndarray) -> Any:
     """Return which of the levels each value is, a sparse matrix."""
-    place = {level: at for at, level in enumerate(levels.tolist())}
-    known = [at for at, value in enumerate(values.tolist()) if value in place]
-    entries = np.ones(len(known)), (known, [place[values[at]] for at in known])
+    places = places_of(values, levels)
+    known = np.flatnonzero(places < len(levels))
+    entries = np.ones(len(known)), (known, places[known])
     return sparse.csr_array(entries, shape=(len(values), len(levels)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -12,36 +11,22 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
-from randkern.tabular.class_cells import (
+from randkern.tabular.class_fits import (
     chosen_in_cells,
-    fit_all_in_cells,
+    chosen_in_folds,
+    fit_parts,
     used_rows,
 )
-from randkern.tabular.combine import blend_probabilities
-from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.logistic import (
-    HeldOut,
-    Part,
-    logistic,
-    with_best_strength,
-)
-from randkern.tabular.model import Member, fit_quietly
+from randkern.tabular.learning import Learning
 from randkern.tabular.objectives import log_loss
-from randkern.tabular.out_of_fold import Evaluated, evaluated
-from randkern.tabular.presets import (
-    FIRST_STRENGTH,
-    MAX_MEMBERS,
-    MOST_KNOWN,
-    STRENGTHS,
-    Deadline,
-)
+from randkern.tabular.out_of_fold import evaluated
+from randkern.tabular.presets import MAX_MEMBERS, Deadline
 from randkern.tabular.rows import Table
-from randkern.tabular.search import Trial
 from randkern.tabular.target_encoding import codes_of_targets
 
 
@@ -160,15 +145,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = replace(table, folds=table.folds.with_effect(table.Y))
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
-        seed = int(stream.child("features").generator().integers(2**31))
+        n_again = 0 if is_stopped else learning.n_again
+        known, kernels = evaluated(trials, learning, n_again)
         if plan.in_cells:
-            _, compared = evaluated(trials, learning)
-            kernels = [each.trial for each in compared[:MAX_MEMBERS]]
-            part, unknown = chosen_in_cells(kernels, learning, seed)
-            P, pairs = part.P, [(fit_all_in_cells(part, learning, seed), part.trial)]
+            trials = [each.trial for each in kernels[:MAX_MEMBERS]]
+            seed = int(stream.child("features").generator().integers(2**31))
+            chosen, unknown = chosen_in_cells(trials, learning, Stream(seed))
         else:
-            chosen, P, unknown = self._chosen(trials, learning, is_stopped)
-            pairs = self._fit_members(chosen, learning, seed)
+            chosen, unknown = chosen_in_folds(known, kernels, learning)
+        pairs = fit_parts(chosen, learning)
+        P = np.sum([weight * part.P for weight, part in chosen], axis=0)
         of_class = unknown.labels[:, None] == np.arange(k)
         self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
         parts = self._keep_model(pairs, learning, temperature=self.temperature_)
@@ -186,68 +172,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 f"class, {self.classes_.tolist()[0]!r}."
             )
         return labels
-
-    def _chosen(
-        self, trials: list[Trial], learning: Learning, is_stopped: bool
-    ) -> tuple[list[tuple[float, Part]], np.ndarray, Table]:
-        """Return the parts of the model with their weights.
-
-        Also their mean probabilities of rows that they do not know, and these rows.
-        """
-        n_again = 0 if is_stopped else learning.n_again
-        known, kernels = evaluated(trials, learning, n_again)
-        parts: list[Part] = []
-        start = FIRST_STRENGTH
-        for each in kernels[:MAX_MEMBERS]:
-            if parts and learning.deadline.ends(COMPARISON):
-                break
-            parts.append(self._best_strength(each, known, learning, start))
-            start = parts[-1].C
-        unknown = known.take(known.folds.predicted)
-        weights = blend_probabilities(
-            [part.P for part in parts],
-            unknown.labels,
-            unknown.weight,
-            learning.plan.n_members,
-        )
-        order = np.argsort(-weights, kind="stable")
-        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
-        mean = sum(share * part.P for share, part in chosen)
-        return chosen, np.clip(mean, 1e-15, None), unknown
-
-    def _best_strength(
-        self, kernel: Evaluated, known: Table, learning: Learning, start: float
-    ) -> Part:
-        """Return logistic regression with the C of smallest log loss."""
-        fits, places = [], []
-        splits = zip(kernel.without, known.folds.splits(), strict=True)
-        for trial, (rest, rows) in splits:
-            X = learning.codes[trial.numbers][: len(known)]
-            encoded = replace(known, X=X).take(np.append(rows, rest))
-            fits.append(HeldOut(trial.kernel, encoded, len(rows), 0))
-            places.append(rows)
-        most = STRENGTHS[-1] if kernel.learned_again else MOST_KNOWN
-        options = fits, start, learning.deadline, most
-        part = with_best_strength(kernel.trial, *options)
-        return replace(part, P=part.P[np.argsort(np.concatenate(places))])
-
-    @staticmethod
-    def _fit_members(
-        chosen: list[tuple[float, Part]], learning: Learning, seed: int
-    ) -> list[tuple[Member, Trial]]:
-        table = learning.table
-        pairs: list[tuple[Member, Trial]] = []
-        for share, part in chosen:
-            if pairs and learning.deadline.ends("the last fit"):
-                break
-            trial = part.trial
-            encoded = learning.encoded_table(trial, table)
-            model = logistic(trial.kernel, part.C, seed)
-            weight = encoded.own_weight
-            fit_quietly(model, encoded.X, encoded.labels, weight, learning.deadline)
-            encoder = copy(learning.encoders[trial.numbers])
-            pairs.append((Member(share, encoder, model), trial))
-        return pairs
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes).

@@ -23,39 +23,18 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     return weights / weights.sum()
 
 
-def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
-    """Return the mean log loss of probabilities (n, k)."""
-    chosen = P[np.arange(len(labels)), labels]
-    losses = -np.log(np.clip(chosen, 1e-15, None))
-    return float(np.average(losses, weights=weight))
-
-
 def blend_probabilities(
-    parts: list[np.ndarray],
-    labels: np.ndarray,
-    weight: np.ndarray,
-    most: int,
+    chances: Sequence[np.ndarray], weight: np.ndarray
 ) -> np.ndarray:
-    """Return the weights of smallest log loss, at most `most` of them nonzero."""
-    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None)
+    """Return weights ≥ 0 with sum 1 of the smallest log loss of a mean.
+
+    `chances`, (n,) each, are those that the fits give to the classes of rows. The EM
+    algorithm for mixtures finds the weights.
+    """
     shares = weight / weight.sum()
-    remaining = np.arange(len(parts))
-    while True:
-        mixture = _mixture_weights(chances[remaining], shares)
-        is_large = mixture >= LEAST_WEIGHT
-        is_large[np.argsort(-mixture, kind="stable")[most:]] = False
-        if is_large.all():
-            break
-        remaining = remaining[is_large]  # and find the best weights without the others
-    weights = np.zeros(len(parts))
-    weights[remaining] = mixture
-    return weights
-
-
-def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the weights of least log loss, by the EM algorithm for mixtures."""
-    weights = np.full(len(chances), 1 / len(chances))
+    rows = np.stack(chances)
+    weights = np.full(len(rows), 1 / len(rows))
     for _ in range(300):
-        weights = weights * ((chances / (weights @ chances)) @ shares)
+        weights = weights * ((rows / (weights @ rows)) @ shares)
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return weights / weights.sum()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from randkern._cells import check_categories, check_not_infinite, naming_cells
@@ -23,7 +23,6 @@ from randkern._sklearn import (
 )
 from randkern._tables import (
     check_column_order,
-    count_missing,
     days_of,
     is_duration,
     is_numeric,
@@ -36,6 +35,7 @@ from randkern._tables import (
 )
 from randkern._validation import check_weights, readable_rows, refuse_dask
 from randkern._warnings import warn
+from randkern.backend.namespace import ops_of
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.written import check_dates, days_of_texts
 from randkern.tabular.presets import largest
@@ -43,15 +43,15 @@ from randkern.tabular.presets import largest
 # The most frequent levels of a column of categories get a column each, and the others
 # share one: at most so many of each, and of all columns together.
 _MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
-_MIN_ROWS = 2
 _QUANTILES = 1000
 # Periods of dates, in days; the least standard deviation of a sine or cosine, and what
 # both are multiplied by. The search starts from one lengthscale for all columns, which
 # is long for such small numbers: a season has to show in the targets to matter.
-_PERIODS = {1.0: "day", 7.0: "week", 365.2425: "year"}
+_PERIODS = {"day": 1.0, "week": 7.0, "year": 365.2425}
 _LEAST_SPREAD, _RADIUS = 0.2, 0.05
 # Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
+_MIN_RANK = float(ndtr(-FARTHEST))
 # Largest number of rows from which medians, scales and categories are learned.
 _MAX_FITTED = 100_000
 # The squares of larger numbers may overflow.
@@ -94,6 +94,13 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     widths_ : tuple of three int
         Numbers of output columns of scaled numbers, of indicators of missing ones, and
         of categories, in this order.
+    kinds_ : ndarray of str, of shape (n_features_in,)
+        ``"number"``, ``"empty"`` (of numbers, all missing), ``"date"``, ``"duration"``
+        or ``"category"`` for each input column.
+    levels_ : dict of int to ndarray of object
+        The known values of each column of categories; a missing one is None.
+    codes_ : dict of int to ndarray
+        How each of these values is encoded, and, in the last row, all others.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -132,132 +139,98 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self._validate_params()
         X = self._checked(X, reset=True)
         rows = _repeated_rows(sample_weight, X)
-        if (n := len(rows)) > _MAX_FITTED:
-            drawn = np.random.default_rng(0).choice(n, _MAX_FITTED, replace=False)
-            rows = rows[np.sort(drawn)]
-        if sample_weight is not None or n > _MAX_FITTED:
-            X = safe_indexing(X, rows)
-        has_kinds = is_table(X) and not _is_plain(X)
-        columns = [X[name] for name in X.columns] if has_kinds else []
-        self._times = [j for j, column in enumerate(columns) if is_time(column)]
-        numeric = [j for j, column in enumerate(columns) if is_numeric(column)]
-        others = np.setdiff1d(np.arange(len(columns)), [*numeric, *self._times])
-        self._categories = others.astype(int)
-        self._numbers = np.setdiff1d(np.arange(self.n_features_in_), others)
-        numbers, objects = self._split(X)
-        self._fit_phases(numbers, columns)
+        if len(rows) > _MAX_FITTED:
+            rows = np.random.default_rng(0).choice(rows, _MAX_FITTED, replace=False)
+        if sample_weight is not None or len(X) > _MAX_FITTED:
+            X = safe_indexing(X, np.sort(rows))
+        self.kinds_ = np.full(self.n_features_in_, "number", dtype="U8")
+        if is_table(X):
+            self.kinds_[:] = [_kind_of(X[name]) for name in X.columns]
+        numbers, categories = self._read(X)
         self._fit_numbers(numbers)
-        self._fit_categories(objects)
+        columns = self.numeric_columns
+        # Each block of output columns: its input column, and the ends of their names.
+        blocks = [(j, [""]) for j in columns[self._varying]]
+        blocks += [(columns[at], [f"_{t}_sin", f"_{t}_cos"]) for at, t in self._phases]
+        blocks += [(j, ["_missing"]) for j in columns[self._missing]]
+        blocks += self._fit_categories(categories)
+        widths = [len(ends) for _, ends in blocks]
+        self._ends = [end for _, ends in blocks for end in ends]
+        self.columns_ = np.repeat([j for j, _ in blocks], widths)
+        self.blocks_ = np.repeat(np.arange(len(blocks)), widths)
         return self
 
-    def _fit_phases(self, numbers: np.ndarray, columns: list[Any]) -> None:
-        """Choose the periods of dates: those that the rows span twice, and vary in."""
-        self._phases: list[tuple[int, float]] = []
-        for at, j in enumerate(self._numbers):
-            if j not in self._times or is_duration(columns[j]):
-                continue
-            days = numbers[~np.isnan(numbers[:, at]), at]
-            for period in _PERIODS:
-                if len(days) and np.ptp(days) >= 2 * period:
-                    spread = np.std(phases(days, period), axis=1).max()
-                    if spread > _LEAST_SPREAD * _RADIUS:
-                        self._phases.append((at, period))
+    @property
+    def numeric_columns(self) -> np.ndarray:
+        """The positions of the columns of numbers, dates and durations."""
+        return np.flatnonzero(self.kinds_ != "category")
 
     def _fit_numbers(self, numbers: np.ndarray) -> None:
-        self._scaler: Any = None
-        self._empty = self._numbers[:0]
-        self._varying = self._missing = self._numbers[:0]
-        self._spread = self._range = np.ones(0)
-        if not len(self._numbers):
-            return
-        missing = np.isnan(numbers)
+        """Learn how numbers are filled and scaled, and which periods dates have."""
+        columns, missing = self.numeric_columns, np.isnan(numbers)
         empty = missing.all(axis=0)
-        self._empty = self._numbers[empty]
+        self.kinds_[columns[empty & (self.kinds_[columns] == "number")]] = "empty"
         self._missing = np.flatnonzero(missing.any(axis=0) & ~empty)
         self._medians = np.nanmedian(np.where(empty, 0.0, numbers), axis=0)
         filled = np.where(missing, self._medians, numbers)
-        varying = filled.min(axis=0) != filled.max(axis=0)
-        if not (varying.any() or len(self._missing) or len(self._categories)):
+        varying = filled.min(axis=0) < filled.max(axis=0)
+        if not (varying.any() or len(self._missing) or "category" in self.kinds_):
             varying[0] = True  # avoids rows without columns
         self._varying = np.flatnonzero(varying)
-        if not len(self._varying):
-            return
         filled = filled[:, self._varying]
-        # To QuantileTransformer, numbers within 1e-7 of the ends are equal to them.
-        # Division by powers of two is exact.
-        reach = np.ptp(filled, axis=0)
-        self._range = np.exp2(np.floor(np.log2(np.where(reach > 0, reach, 1.0))))
-        scaler: Any = StandardScaler()
+        self._rank_tables: list[np.ndarray] = []
         if self.numbers == "quantile":
-            scaler = QuantileTransformer(
-                n_quantiles=min(_QUANTILES, len(filled)), subsample=None
-            )
-        self._scaler = scaler.set_output(transform="default").fit(filled / self._range)
-        spread = self._clipped(filled).std(axis=0)
-        self._spread = np.where(spread > 0, spread, 1.0)
+            shares = 100 * np.linspace(0, 1, min(_QUANTILES, len(filled)))
+            quantiles = np.maximum.accumulate(np.percentile(filled, shares, axis=0))
+            self._rank_tables = [*map(_rank_table, quantiles.T)]
+        scores = self._scores(filled)
+        self._mean = np.zeros(len(self._varying))
+        if self.numbers == "standard":
+            self._mean = scores.mean(axis=0)
+        # The squares of tiny numbers would vanish.
+        extent = np.ptp(scores, axis=0)
+        unit = np.where(extent > 0, extent, 1.0)
+        self._spread = np.where(extent > 0, unit * (scores / unit).std(axis=0), 1.0)
+        self._phases = [
+            (at, name)
+            for at in np.flatnonzero(self.kinds_[columns] == "date").tolist()
+            for name, period in _PERIODS.items()
+            if _have_period(numbers[~missing[:, at], at], period)
+        ]
 
-    def _clipped(self, filled: np.ndarray) -> np.ndarray:
-        scaled = np.asarray(self._scaler.transform(filled / self._range))
-        if self.numbers == "quantile":
-            return np.clip(ndtri(scaled), -FARTHEST, FARTHEST)
-        return scaled
-
-    def _fit_categories(self, objects: np.ndarray) -> None:
-        self._one_hot: Any = None
-        widths: list[int] = []
-        if len(self._categories):
-            for j, values in zip(self._categories, objects.T, strict=True):
-                self._check_levels(j, values)
-            self._one_hot = OneHotEncoder(
-                drop="if_binary",
-                handle_unknown="infrequent_if_exist",
-                min_frequency=_MIN_ROWS if len(objects) > _MIN_ROWS else None,
-                max_categories=max_levels(list(map(n_repeated, objects.T))),
-                sparse_output=False,
-            ).set_output(transform="default")
-            self._one_hot.fit(objects)
-            self._warn_of_single_texts()
-            names = self._one_hot.get_feature_names_out(
-                [f"{j}" for j in range(len(self._categories))]
-            )
-            first = np.array([int(name.split("_", 1)[0]) for name in names], dtype=int)
-            widths = np.bincount(first, minlength=len(self._categories)).tolist()
-        repeated = np.repeat(widths, widths).astype(int)
-        self._level_scale = np.where(repeated == 1, 1.0, np.sqrt(0.5))
-        dates = [at for at, _ in self._phases]
-        parts = [self._varying, np.repeat(dates, 2).astype(int), self._missing]
-        of_numbers = self._numbers[np.concatenate(parts)]
-        of_categories = np.repeat(self._categories, widths)
-        self.columns_ = np.concatenate([of_numbers, of_categories]).astype(int)
-        # A sine and its cosine belong together, as do the values of a category.
-        sizes = [1] * len(self._varying) + [2] * len(dates) + [1] * len(self._missing)
-        sizes += [width for width in widths if width]
-        self.blocks_ = np.repeat(np.arange(len(sizes)), sizes)
-
-    def _warn_of_single_texts(self) -> None:
-        """Warn of columns that are ignored, as each text occurs in one row."""
-        rare_texts = getattr(self._one_hot, "infrequent_categories_", ())
-        for j, rare, texts in zip(
-            self._categories, rare_texts, self._one_hot.categories_, strict=False
-        ):
-            if rare is not None and len(rare) == len(texts) > 1:
+    def _fit_categories(
+        self, categories: dict[int, np.ndarray]
+    ) -> list[tuple[int, list[str]]]:
+        """Learn the codes of categories, and return their blocks of columns."""
+        for j, values in categories.items():
+            name = self._name(j)
+            check_categories(name, values)
+            if n := n_free_texts(name, values):
+                raise ValueError(
+                    f"column {name!r} has {n} different texts in {len(values)} rows, "
+                    "too many for a categorical column. Drop it, or encode it as "
+                    "numbers or with fewer categories; TabularRegressor and "
+                    "TabularClassifier accept free text (text_columns)."
+                )
+        most = max_levels([*map(n_repeated, categories.values())])
+        self.levels_: dict[int, np.ndarray] = {}
+        self.codes_: dict[int, np.ndarray] = {}
+        blocks = []
+        for j, values in categories.items():
+            self.levels_[j], self.codes_[j], ends = _codes_of(values, most)
+            blocks.append((j, ends))
+            if len(self.levels_[j]) > 1 and self._is_ignored(j):
                 warn(
-                    f"column {self._name(j)!r} is ignored: each of its {len(texts)} "
-                    "texts occurs in a single row. Drop it, or encode it as numbers or "
-                    "as a few categories.",
+                    f"column {self._name(j)!r} is ignored: each of its "
+                    f"{len(self.levels_[j])} texts occurs in a single row. Drop it, or "
+                    "encode it as numbers or as a few categories.",
                     UserWarning,
                 )
+        return blocks
 
-    def _check_levels(self, j: int, values: np.ndarray) -> None:
-        name = self._name(j)
-        check_categories(name, values)
-        if n := n_free_texts(name, values):
-            raise ValueError(
-                f"column {name!r} has {n} different texts in {len(values)} rows, too "
-                "many for a categorical column. Drop it, or encode it as numbers or "
-                "with fewer categories; TabularRegressor and TabularClassifier accept "
-                "free text (text_columns)."
-            )
+    def _is_ignored(self, j: int) -> bool:
+        """Return whether all categories of a column share a code."""
+        return bool((self.codes_[j] == self.codes_[j][0]).all())
 
     @property
     def widths_(self) -> tuple[int, int, int]:
@@ -274,66 +247,73 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X : array or dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        numbers, objects = self._split(self._checked(X, reset=False))
-        out = np.empty((len(numbers), len(self.columns_)), dtype=self.dtype)
-        n_numbers, n_missing, _ = self.widths_
-        if n_numbers:
-            filled = np.where(np.isnan(numbers), self._medians, numbers)
-            scaled = self._clipped(filled[:, self._varying]) / self._spread
-            parts = [
-                part for at, t in self._phases for part in phases(filled[:, at], t)
-            ]
-            out[:, :n_numbers] = np.column_stack([scaled, *parts])
-        missing = slice(n_numbers, n_numbers + n_missing)
-        out[:, missing] = np.isnan(numbers[:, self._missing])
-        if self._one_hot is not None:
-            self._check_types(objects)
-            out[:, missing.stop :] = self._levels(objects)
-        return out
+        numbers, categories = self._read(self._checked(X, reset=False))
+        codes = []
+        for j, values in categories.items():
+            self._check_known(j, values)
+            codes.append(self.codes_[j][places_of(values, self.levels_[j])])
+        return np.asarray(self.encoded(numbers, codes))
 
-    def _levels(self, objects: np.ndarray) -> np.ndarray:
-        """Return the encoded categories."""
-        objects, unknown = objects.copy(), []
-        infrequent = getattr(self._one_hot, "infrequent_categories_", None)
-        for at, known in enumerate(self._one_hot.categories_):
-            values = set(known.tolist())
-            is_unknown = np.array([value not in values for value in objects[:, at]])
-            rare = None if infrequent is None else infrequent[at]
-            # The one-hot encoder would warn of unknown values.
-            objects[is_unknown, at] = known[0] if rare is None else rare[0]
-            if rare is None and is_unknown.any():
-                unknown.append((at, is_unknown, 0.5 if len(known) == 2 else 0.0))
-        levels = self._one_hot.transform(objects) * self._level_scale
-        columns = self.columns_[len(self.columns_) - levels.shape[1] :]
-        for at, is_unknown, level in unknown:
-            levels[np.ix_(is_unknown, columns == self._categories[at])] = level
-        return levels
+    def encoded(self, numbers: Any, codes: list[Any]) -> Any:
+        """Return encoded rows as an array of the library of its arguments.
 
-    def _check_types(self, objects: np.ndarray) -> None:
-        """Raise or warn for columns that have values, but none known."""
-        rare_of = getattr(self._one_hot, "infrequent_categories_", None)
-        for at, known in enumerate(self._one_hot.categories_):
-            observed = {value for value in objects[:, at] if value is not None}
-            present = {value for value in known if value is not None}
-            if not observed or not present or not observed.isdisjoint(present):
-                continue
-            name = self._name(self._categories[at])
-            types, known_types = (
-                " and ".join(sorted({type(value).__name__ for value in values}))
-                for values in (observed, present)
+        Parameters
+        ----------
+        numbers : array of shape (n, n_numeric_columns)
+            NaN if missing; dates and durations are days. Ignored if there are none.
+        codes : list of array of shape (n, width)
+            The rows of `codes_` of each column of categories.
+        """
+        parts = []
+        if len(self._medians):
+            ops = ops_of(numbers)
+            xp, like = ops.xp, ops.float64_like
+            is_missing = xp.isnan(numbers)
+            filled = xp.where(is_missing, like(self._medians, numbers), numbers)
+            if len(self._varying):
+                scores = self._scores(filled[:, self._varying])
+                scores = scores - like(self._mean, numbers)
+                parts.append(scores / like(self._spread, numbers))
+            for at, name in self._phases:
+                parts += _phases(filled[:, [at]], _PERIODS[name], xp)
+            if len(self._missing):
+                parts.append(is_missing[:, self._missing])
+        parts += codes
+        xp = ops_of(parts[0]).xp
+        dtype = getattr(xp, self.dtype)
+        return xp.concat([xp.astype(part, dtype) for part in parts], axis=1)
+
+    def _scores(self, filled: Any) -> Any:
+        """Return the normal quantiles at the ranks of numbers, or the numbers."""
+        if not self._rank_tables:
+            return filled
+        ops = ops_of(filled)
+        ranks = [
+            _rank(table, filled[:, [at]]) for at, table in enumerate(self._rank_tables)
+        ]
+        return ops.special.ndtri(ops.hstack(ranks).clip(_MIN_RANK, 1 - _MIN_RANK))
+
+    def _check_known(self, j: int, values: np.ndarray) -> None:
+        """Raise or warn if a column has values, but none known."""
+        observed, known = {*values} - {None}, {*self.levels_[j]} - {None}
+        if not observed or not known or not observed.isdisjoint(known):
+            return
+        name = self._name(j)
+        types, known_types = (
+            " and ".join(sorted({type(value).__name__ for value in values}))
+            for values in (observed, known)
+        )
+        if types != known_types:
+            raise ValueError(
+                f"column {name!r} had {known_types} values when the encoder was "
+                f"fitted, but has {types} values now; convert it."
             )
-            if types != known_types:
-                raise ValueError(
-                    f"column {name!r} had {known_types} values when the encoder was "
-                    f"fitted, but has {types} values now; convert it."
-                )
-            rare = None if rare_of is None else rare_of[at]
-            if rare is None or len(rare) < len(known):  # else, the column is ignored
-                warn(
-                    f"column {name!r} holds no value that is known from the fit: "
-                    f"{_nearest(sorted(observed)[0], sorted(present))}",
-                    UserWarning,
-                )
+        if not self._is_ignored(j):
+            warn(
+                f"column {name!r} holds no value that is known from the fit: "
+                f"{_nearest(min(observed), sorted(known))}",
+                UserWarning,
+            )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return a name for each column of the output.
@@ -345,23 +325,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = check_feature_names_in(self, input_features)
-        n_numbers, n_missing, _ = self.widths_
-        out = [names[j] for j in self.columns_]
-        for at, (_, period) in enumerate(self._phases):
-            for part, end in enumerate(("sin", "cos")):
-                out[len(self._varying) + 2 * at + part] += f"_{_PERIODS[period]}_{end}"
-        for at in range(n_numbers, n_numbers + n_missing):
-            out[at] = f"{out[at]}_missing"
-        if self._one_hot is not None:
-            levels = self._one_hot.get_feature_names_out(names[self._categories])
-            out[n_numbers + n_missing :] = levels
-        return np.array(out, dtype=object)
+        pairs = zip(self.columns_, self._ends, strict=True)
+        return np.array([f"{names[j]}{end}" for j, end in pairs], dtype=object)
 
     # -- reading ----------------------------------------------------------------------
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """Return a dataframe unchanged, anything else as an array of floats."""
-        if not reset and not is_table(X) and len(self._categories):
+        """Return a dataframe with known types, or an array of floats.
+
+        It is an array if all columns are numbers of NumPy.
+        """
+        if not reset and not is_table(X) and self.levels_:
             raise ValueError(
                 "X must be a dataframe: the encoder was fitted to one with categories."
             )
@@ -373,70 +347,65 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X = checked_table(self, X, reset)
         if hasattr(X, "iloc"):
             X = without_sparse_columns(X, dense=True)
-        return with_known_types(X) if is_table(X) else X
+        if not is_table(X):
+            return X
+        X = with_known_types(X)
+        if _is_plain(X) and (reset or {*self.kinds_} <= {"number", "empty"}):
+            return X.to_numpy(dtype=float)
+        return X
 
     def _name(self, j: int) -> str:
         names = getattr(self, "feature_names_in_", None)
         return str(j if names is None else names[j])
 
-    def _split(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Split into numeric columns, with NaN for missing values, and categories."""
-        if _is_plain(X) and not self._times and not len(self._categories):
-            X = X.to_numpy(dtype=float)
-            for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist():
-                check_not_infinite(self._name(j), X[:, j])
-        if not is_table(X):
-            self._check_sizes(X)
-            return X, np.empty((len(X), 0), dtype=object)
-        columns = [X[name] for name in X.columns]
-        numbers = np.empty((len(X), len(self._numbers)))
-        for at, j in enumerate(self._numbers):
-            numbers[:, at] = self._read_numbers(columns[j], j)
-        objects = np.empty((len(X), len(self._categories)), dtype=object)
-        for at, j in enumerate(self._categories):
-            objects[:, at] = objects_of(columns[j])
-        self._check_sizes(numbers)
-        return numbers, objects
-
-    def _check_sizes(self, numbers: np.ndarray) -> None:
-        """Raise if the squares of numbers overflow."""
-        with np.errstate(invalid="ignore"):
-            large = np.flatnonzero((np.abs(numbers) > _LARGEST).any(axis=0))
+    def _read(self, X: Any) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Return the numbers, NaN if missing, and the values of each other column."""
+        numbers, categories = X, {}
+        if is_table(X):
+            columns = [X[name] for name in X.columns]
+            numbers = np.empty((len(X), len(self.numeric_columns)))
+            for at, j in enumerate(self.numeric_columns):
+                numbers[:, at] = self._read_numbers(j, columns[j])
+            others = np.flatnonzero(self.kinds_ == "category").tolist()
+            categories = {j: objects_of(columns[j]) for j in others}
+        large = np.flatnonzero((np.abs(numbers) > _LARGEST).any(axis=0))
         if len(large):
+            name = self._name(self.numeric_columns[large[0]])
+            check_not_infinite(name, numbers[:, large[0]])
             raise ValueError(
-                f"column {self._name(self._numbers[large[0]])!r} holds numbers beyond "
-                f"{_LARGEST:g}; replace them by missing values."
+                f"column {name!r} holds numbers beyond {_LARGEST:g}; replace them by "
+                "missing values."
             )
+        return numbers, categories
 
-    def _read_numbers(self, column: Any, j: int) -> np.ndarray:
+    def _read_numbers(self, j: int, column: Any) -> np.ndarray:
+        """Return the days or numbers of a column that held such at the fit."""
         name = self._name(j)
         if is_time(column):
             return days_of(column)
-        has_values = j in self._times and count_missing(column) < len(column)
-        if has_values and is_numeric(column):
-            raise ValueError(
-                f"column {name!r} held dates when the encoder was fitted, but holds "
-                "numbers now; convert it."
-            )
-        if not is_numeric(column):
-            if j in self._empty:
-                warn(
-                    f"column {name!r} was empty when the encoder was fitted, and is "
-                    "ignored",
-                    UserWarning,
+        if is_numeric(column):
+            values = numbers_of(column)
+            if self.kinds_[j] in ("date", "duration") and not np.isnan(values).all():
+                raise ValueError(
+                    f"column {name!r} held dates when the encoder was fitted, but "
+                    "holds numbers now; convert it."
                 )
-                return np.full(len(column), np.nan)
-            # A file that is read again has texts where the rows of the fit had dates.
-            days = _days_of_dates(name, objects_of(column))
-            if days is not None:
-                return days
+            return values
+        if self.kinds_[j] == "empty":
+            warn(
+                f"column {name!r} was empty when the encoder was fitted, and is "
+                "ignored",
+                UserWarning,
+            )
+            return np.full(len(column), np.nan)
+        # A file that is read again has texts where the rows of the fit had dates.
+        days = _days_of_dates(name, objects_of(column))
+        if days is None:
             raise ValueError(
                 f"column {name!r} was numeric when the encoder was fitted, but "
                 f"{no_numbers(column)}; fix or clear this value."
             )
-        values = numbers_of(column)
-        check_not_infinite(name, values)
-        return values
+        return days
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -446,10 +415,84 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-def phases(days: Any, period: float, xp: Any = np) -> tuple[Any, Any]:
+def _kind_of(column: Any) -> str:
+    if is_duration(column):
+        return "duration"
+    if is_time(column):
+        return "date"
+    return "number" if is_numeric(column) else "category"
+
+
+def _phases(days: Any, period: float, xp: Any = np) -> tuple[Any, Any]:
     """Return the phases of a period as points on a small circle."""
     angle = (days / period - xp.floor(days / period)) * (2 * math.pi)
     return _RADIUS * xp.sin(angle), _RADIUS * xp.cos(angle)
+
+
+def _have_period(days: np.ndarray, period: float) -> bool:
+    """Return whether days span a period twice, and vary in its phase."""
+    if not len(days) or np.ptp(days) < 2 * period:
+        return False
+    return np.std(_phases(days, period), axis=1).max() > _LEAST_SPREAD * _RADIUS
+
+
+def _rank_table(quantiles: np.ndarray) -> np.ndarray:
+    """Return the share of numbers below any number as a piecewise linear function.
+
+    The rows are the different quantiles, the share just above each, its slope from
+    there, and the share at the quantile; in the first column, the share below all. As
+    in scikit-learn's QuantileTransformer, shares jump where many numbers are equal,
+    which have the middle of the jump, or 0 or 1 if they are the least or the largest.
+    """
+    shares = np.linspace(0, 1, len(quantiles))
+    knots, first = np.unique(quantiles, return_index=True)
+    below, above = shares[first], shares[np.append(first[1:], len(shares)) - 1]
+    slope = np.append((below[1:] - above[:-1]) / np.diff(knots), 0.0)
+    middle = (below + above) / 2
+    middle[-1], middle[0] = 1.0, 0.0
+    return np.pad(np.stack([knots, above, slope, middle]), ((0, 0), (1, 0)))
+
+
+def _rank(table: np.ndarray, x: Any) -> Any:
+    """Return the share of numbers below each of a column, (n, 1), by its table."""
+    ops = ops_of(x)
+    rows = [ops.float64_like(row, x) for row in table]
+    last = ops.xp.searchsorted(rows[0][1:], x, side="right")
+    knot, above, slope, middle = (ops.take(row, last) for row in rows)
+    return ops.xp.where(x == knot, middle, above + (x - knot) * slope)
+
+
+def _codes_of(
+    values: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return the levels of a column, their codes, and the ends of the codes' names.
+
+    The last code is that of other values. At most so many levels have their own.
+    """
+    one_hot = OneHotEncoder(
+        drop="if_binary",
+        handle_unknown="infrequent_if_exist",
+        min_frequency=2 if len(values) > 2 else None,
+        max_categories=most,
+        sparse_output=False,
+    ).set_output(transform="default")
+    one_hot.fit(values[:, None])
+    (levels,), (rare,) = one_hot.categories_, one_hot.infrequent_categories_
+    codes = one_hot.transform(levels[:, None])
+    others = np.full_like(codes[:1], 0.5 if len(levels) == 2 else 0.0)
+    if rare is not None:
+        others = codes[places_of(rare[:1], levels)]
+    # Rows that differ in a category are at distance 1.
+    scale = 1.0 if codes.shape[1] == 1 else np.sqrt(0.5)
+    ends = [name[1:] for name in one_hot.get_feature_names_out(["x"])]
+    return levels, scale * np.vstack([codes, others]), ends
+
+
+def places_of(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return the position of each value among the levels, or else their number."""
+    place = {level: at for at, level in enumerate(levels.tolist())}
+    others = len(levels)
+    return np.array([place.get(value, others) for value in values.tolist()], dtype=int)
 
 
 def _is_plain(X: Any) -> bool:
@@ -548,9 +591,7 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     weight = check_weights(sample_weight, np.empty((len(X), 1)), bounded=False)
     if weight is None:
         return np.arange(len(X))
-    are_integers = np.array_equal(weight, np.round(weight))
-    are_few = weight.max() <= _MAX_REPEATED and weight.sum() <= _MAX_REPEATED
-    if not (are_integers and are_few):
+    if weight.sum() > _MAX_REPEATED or not np.array_equal(weight, weight.round()):
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.

@@ -11,18 +11,19 @@ import re
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.data.columns import with_known_types
+from randkern.tabular.folds import correlation_within
 
 # Fewer rows prove nothing, nor do so few outside the most frequent class.
 _MIN_ROWS, _MIN_OTHERS = 50, 5
-# Groups are at least so many, of so many rows on average.
-_MIN_GROUPS, _ROWS_PER_GROUP = 10, 2
+# Groups are at least so many, of two rows on average.
+_MIN_GROUPS = 10
 # Share of the variance of targets between groups, for columns of any name, and for
 # those that are called as groups are.
 _BETWEEN, _BETWEEN_NAMED = 0.5, 0.1
@@ -32,13 +33,10 @@ _NAMES_OF_GROUPS = re.compile(
     re.IGNORECASE,
 )
 _P_VALUE = 1e-6
-# For unrelated values in a row, the ratio is near 2, for smooth curves near 0 (von
-# Neumann 1941).
-_UNRELATED = 1.0
 # The share of the variance that a tree of one column leaves. Of the 21 tables
-# of ``randkern bench tables``, a column leaves no less than 1.7 %. Rows next to each
-# boundary of a class that the tree may get wrong, and rows and folds of the trees.
-_LEFT_BY_TREE, _AT_BOUNDARY, _TREE_ROWS, _TREE_FOLDS = 0.01, 2, 2000, 10
+# of ``randkern bench tables``, a column leaves no less than 1.7 %. A tree may also get
+# two rows next to each boundary of a class wrong.
+_LEFT_BY_TREE, _TREE_ROWS = 0.01, 2000
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,12 @@ class Suspicion:
     message: str
 
 
-_Kind = Literal["text", "date", "whole", "number"]
-
-
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """A column as numbers, of which texts are codes in sorted order."""
 
     name: str
+    kind: Literal["text", "date", "whole", "number"]
     values: np.ndarray
-    kind: _Kind
 
 
 def suspected_leakage(
@@ -121,14 +115,17 @@ def suspected_leakage(
         return []
     X = with_known_types(X)
     columns = [_read(str(name), X[name], str(name) in dates) for name in X.columns]
-    columns = [column for column in columns if _varies(column.values)]
-    groups = [column for column in columns if _names_groups(column, Y)]
-    others = [column for column in columns if column not in groups]
-    return [
-        *map(_of_group, groups),
-        *_times(columns, Y),
-        *_determined(others, Y, task == "regression"),
-    ]
+    columns = [column for column in columns if len(np.unique(column.values)) > 1]
+    most = _LEFT_BY_TREE
+    if task == "classification":
+        most += 2 * Y.shape[1] / min(len(Y), _TREE_ROWS)
+    groups, determining = [], []
+    for column in columns:
+        if _names_groups(column, Y):
+            groups.append(_of_group(column))
+        elif _share_left(column, Y) < most:
+            determining.append(_of_target(column.name))
+    return [*groups, *_times(columns, Y), *determining]
 
 
 def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
@@ -148,54 +145,46 @@ def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
 
 def _read(name: str, column: Any, is_date: bool) -> _Column:
     if is_time(column):
-        return _Column(name, days_of(column), "date")
+        return _Column(name, "date", days_of(column))
     if is_numeric(column):
         values = numbers_of(column)
-        present = values[np.isfinite(values)]
-        is_whole = (present == np.floor(present)).all()
-        kind: _Kind = "date" if is_date else "whole" if is_whole else "number"
-        return _Column(name, values, kind)
+        if is_date:
+            return _Column(name, "date", values)
+        is_whole = (values[np.isfinite(values)] % 1 == 0).all()
+        return _Column(name, "whole" if is_whole else "number", values)
     texts = ["" if value is None else str(value) for value in objects_of(column)]
-    codes = np.unique(texts, return_inverse=True)[1].astype(float)
-    return _Column(name, codes, "text")
-
-
-def _varies(values: np.ndarray) -> bool:
-    """Return whether there are several values; a missing one counts as another."""
-    missing = np.isnan(values)
-    present = values[~missing]
-    return bool(present.size and (missing.any() or present.min() < present.max()))
+    codes = np.unique(texts, return_inverse=True)[1]
+    return _Column(name, "text", codes.astype(float))
 
 
 # -- groups ----------------------------------------------------------------------------
 
 
 def _names_groups(column: _Column, Y: np.ndarray) -> bool:
-    if column.kind not in ("text", "whole"):
+    _, codes, counts = np.unique(column.values, return_inverse=True, return_counts=True)
+    n, m = len(codes), len(counts)
+    if column.kind not in ("text", "whole") or not _MIN_GROUPS <= m <= n / 2:
         return False
-    codes = np.unique(column.values, return_inverse=True)[1]
-    n, counts = len(codes), np.bincount(codes)
-    m = len(counts)
-    if not _MIN_GROUPS <= m <= n / _ROWS_PER_GROUP:
+    share = correlation_within(Y, codes)
+    is_named = _NAMES_OF_GROUPS.search(column.name) is not None
+    if share < (_BETWEEN_NAMED if is_named else _BETWEEN):
+        return False
+    # The ratio of the variances between and within groups.
+    ratio = 1 + n / m * share / (1 - share) if share < 1 else np.inf
+    if stats.f.sf(ratio, m - 1, n - m) > _P_VALUE:
         return False
     means = np.stack([np.bincount(codes, y) for y in Y.T], axis=1) / counts[:, None]
-    total, within = float((Y**2).sum()), float(((Y - means[codes]) ** 2).sum())
-    # ε² is the share of the variance between groups, 0 on average for random groups.
-    between = 1 - (within / (n - m)) / (total / (n - 1))
-    named = _NAMES_OF_GROUPS.search(column.name) is not None
-    if between < (_BETWEEN_NAMED if named else _BETWEEN):
-        return False
-    if within > 0:
-        statistic = ((total - within) / (m - 1)) / (within / (n - m))
-        if stats.f.sf(statistic, m - 1, n - m) > _P_VALUE:
-            return False
-    return column.kind == "text" or _neumann_ratio(means) > _UNRELATED
+    return column.kind == "text" or not _are_alike(means)
 
 
-def _neumann_ratio(Y: np.ndarray) -> float:
-    """Return the mean squared difference of successive rows over the variance."""
-    total = float(Y.var(axis=0).sum())
-    return float((np.diff(Y, axis=0) ** 2).mean(axis=0).sum()) / total if total else 2.0
+def _are_alike(Y: np.ndarray) -> bool:
+    """Return whether successive rows are alike.
+
+    The ratio of their mean squared difference to the variance is near 2 for unrelated
+    rows, near 0 for smooth curves (von Neumann 1941).
+    """
+    differences = (np.diff(Y, axis=0) ** 2).mean(axis=0).sum()
+    return bool(differences < Y.var(axis=0).sum())
 
 
 def _of_group(column: _Column) -> Suspicion:
@@ -229,10 +218,7 @@ def _times(columns: list[_Column], Y: np.ndarray) -> Iterator[Suspicion]:
             "rows are then held out.",
         )
         return
-    # Of n unrelated targets the ratio has mean 2 and variance near 4/n.
-    if _neumann_ratio(Y) >= min(2 - 5 * 2 / np.sqrt(len(Y)), _UNRELATED):
-        return  # successive targets are not alike beyond chance
-    for column in columns:
+    for column in columns if _are_alike(Y) else ():
         # Without ties: else, the rows are sorted by a category or a code.
         steps = np.diff(column.values)
         if column.kind != "text" and ((steps > 0).all() or (steps < 0).all()):
@@ -251,31 +237,22 @@ def _times(columns: list[_Column], Y: np.ndarray) -> Iterator[Suspicion]:
 # -- columns that determine the target -------------------------------------------------
 
 
-def _determined(
-    columns: list[_Column], Y: np.ndarray, is_regression: bool
-) -> list[Suspicion]:
-    most = _LEFT_BY_TREE
-    if not is_regression:
-        most += _AT_BOUNDARY * Y.shape[1] / min(len(Y), _TREE_ROWS)
-    return [
-        Suspicion(
-            "target",
-            (column.name,),
-            f"column {column.name!r} determines the target, or nearly so: drop what is "
-            "not known when predictions are made.",
-        )
-        for column in columns
-        if _share_left(column, Y) < most
-    ]
+def _of_target(name: str) -> Suspicion:
+    return Suspicion(
+        "target",
+        (name,),
+        f"column {name!r} determines the target, or nearly so: drop what is not known "
+        "when predictions are made.",
+    )
 
 
 def _share_left(column: _Column, Y: np.ndarray) -> float:
     """Return the share of the variance that a tree leaves in rows left out."""
-    from sklearn.model_selection import KFold, cross_val_predict
+    from sklearn.model_selection import cross_val_predict
     from sklearn.tree import DecisionTreeRegressor
 
     order = np.random.default_rng(0).permutation(len(Y))[:_TREE_ROWS]
     x, Y = column.values[order].clip(-1e30, 1e30)[:, None], Y[order]
     tree = DecisionTreeRegressor(random_state=0)
-    predicted = cross_val_predict(tree, x, Y, cv=KFold(_TREE_FOLDS)).reshape(Y.shape)
+    predicted = cross_val_predict(tree, x, Y).reshape(Y.shape)
     return float(((Y - predicted) ** 2).sum() / ((Y - Y.mean(axis=0)) ** 2).sum())

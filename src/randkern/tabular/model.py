@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 
 from randkern._fitting import ending
@@ -17,14 +16,14 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelLogistic, KernelRidgeRegressor
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.exact_logistic import with_constant
 from randkern.tabular.presets import Deadline
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.texts import TextEncoder
 
-MEMORY_LIMIT = "3GB"
 _BLOCK_BYTES = 64 * 10**6
 # Of a model's text, which scikit-learn shortens beyond it.
 _MAX_TEXT = 100_000
@@ -52,13 +51,18 @@ class Member:
         return self.encoder.transform(X)
 
     @property
+    def exact(self) -> Any:
+        """The fit with an exact kernel, or what is fitted in each cell."""
+        return getattr(self.fit, "estimator", self.fit)
+
+    @property
     def kernel(self) -> Kernel:
-        return getattr(self.fit, "kernel_", None) or self.fit.kernel
+        return self.exact.kernel
 
     @property
     def alpha(self) -> float:
         """The penalty of a least-squares fit."""
-        return float(getattr(self.fit, "estimator", self.fit).alpha)  # of cells
+        return float(self.exact.alpha)
 
     @property
     def n_targets(self) -> int:
@@ -181,17 +185,17 @@ class TabularModel:
 
     def _unfitted(self, member: Member) -> Any:
         """Return the model of a member, with a penalty for weights in their unit."""
-        fit = getattr(member.fit, "estimator", member.fit)  # of cells
+        exact = member.exact
         if self.temperature is None:
-            alpha = float(fit.alpha * self.unit)
+            alpha = float(exact.alpha * self.unit)
             model = KernelRidgeRegressor(
-                fit.kernel, alpha, None, solver="cholesky", fit_intercept=True
+                exact.kernel, alpha, None, solver="cholesky", fit_intercept=True
             )
-        elif hasattr(fit, "C"):
-            model = clone(fit).set_params(C=float(fit.C / self.unit))
         else:
-            model = clone(fit).set_params(alpha=float(fit.alpha * self.unit))
-        if fit is member.fit:
+            C = float(exact.C / self.unit)
+            kernel = with_constant(exact.kernel)
+            model = KernelLogistic(kernel, C, None, fit_intercept=False)
+        if exact is member.fit:
             return model
         return clone(member.fit).set_params(estimator=model)
 
@@ -203,6 +207,6 @@ def fit_quietly(
 
     Iterations end by the deadline, if there is one.
     """
-    with ignoring(ConvergenceWarning, IllConditionedWarning):
+    with ignoring(IllConditionedWarning):
         with ending(lambda: deadline is not None and deadline.ends("the last fit")):
             model.fit(X, y, weight)

@@ -17,7 +17,8 @@ from randkern._tables import objects_of
 from randkern.tabular.folds import Folds
 
 _Self = TypeVar("_Self", bound="TargetEncoding")
-_FOLDS = 10
+# The penalty of the ridge regression, and the number of its folds.
+_ALPHA, _FOLDS = 0.3, 10
 
 
 class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
@@ -38,34 +39,19 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
 
     Attributes
     ----------
-    n_scores_ : int
-        New columns per encoded column: one per target or class (one for two classes).
-        They follow after all other columns.
-    n_components_ : int
-        Further new columns per encoded column, which do not depend on the targets.
+    n_new_ : int
+        New columns per encoded column: a score per target or class (one for two
+        classes), and components that do not depend on the targets. They follow after
+        all other columns.
     feature_names_in_ : ndarray of str
     """
 
-    n_components_ = 0
-    # Whether scores take the place of the columns that they are learned from.
-    _replaces = False
-    # The attribute that files of earlier versions lack.
-    _newest = "effects_"
-    # The penalty of the ridge regression.
-    _alpha: ClassVar[float]
+    # Whether new columns take the place of those that they are learned from.
+    _replaces: ClassVar[bool] = False
 
     def __init__(self, columns: Sequence[Any], *, classes: bool = False):
         self.columns = columns
         self.classes = classes
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "n_scores_" in state and self._newest not in state:
-            raise ValueError(
-                "the scores of texts or categories are of an earlier version of "
-                "randkern; predict with the version that wrote the model, or fit it "
-                "again."
-            )
 
     def fit(
         self: _Self, X: Any, y: Any, sample_weight: Any = None, folds: Any = None
@@ -93,34 +79,36 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         from sklearn.linear_model import Ridge
 
         check_consistent_length(X, y)
-        self._check_names(X)
         Y = codes_of_targets(y, self.classes, len(X))
         weight = np.ones(len(X))
         if sample_weight is not None:
             weight = np.asarray(sample_weight, dtype=float)
+        weight = weight / weight.mean()
         if folds is None or folds.are_rows:
             folds = _random_folds(X, Y)
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
-        self.n_scores_ = Y.shape[1]
-        weight = weight / weight.mean()
         blocks = self._fit_features([objects_of(X[name]) for name in self.columns])
         Z = sparse.hstack(blocks, format="csr")
         ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
-        ridge = Ridge(self._alpha, solver="sparse_cg", tol=1e-6)
+        ridge = Ridge(_ALPHA, solver="sparse_cg", tol=1e-6)
 
-        def fit(rows: Any) -> tuple[Any, list[np.ndarray]]:
-            """Return the intercept, and the effects of each block."""
+        def fit(rows: Any) -> None:
             ridge.fit(Z[rows], Y[rows], weight[rows])
-            return ridge.intercept_, np.split(np.atleast_2d(ridge.coef_).T, ends)
+            self.intercept_ = ridge.intercept_
+            self.effects_ = np.split(np.atleast_2d(ridge.coef_).T, ends)
 
-        self.intercept_, self.effects_ = fit(np.arange(len(Y)))
         mean = np.average(Y, axis=0, weights=weight)
         scores = [np.tile(mean, (len(Y), 1)) for _ in blocks]
         for known, held in folds.splits():
-            intercept, effects = fit(known)
-            for out, block, own in zip(scores, blocks, effects, strict=True):
-                out[held] = intercept + block[held] @ own
-        return self._with_scores(X, scores, blocks)
+            fit(known)
+            own = self._scores([block[held] for block in blocks])
+            for out, values in zip(scores, own, strict=True):
+                out[held] = values
+        fit(np.arange(len(Y)))
+        out = self._extended(X, scores, blocks)
+        n_added = out.shape[1] - X.shape[1]
+        self.n_new_ = n_added // len(self.columns) + self._replaces
+        return out
 
     def transform(self, X: Any) -> Any:
         """Return the table with scores.
@@ -131,9 +119,12 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         blocks = self._features([objects_of(X[name]) for name in self.columns])
+        return self._extended(X, self._scores(blocks), blocks)
+
+    def _scores(self, blocks: list[Any]) -> list[np.ndarray]:
+        """Return the scores (n, k) of the features of each column."""
         pairs = zip(blocks, self.effects_, strict=True)
-        scores = [self.intercept_ + block @ own for block, own in pairs]
-        return self._with_scores(X, scores, blocks)
+        return [self.intercept_ + block @ own for block, own in pairs]
 
     @abstractmethod
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
@@ -154,20 +145,9 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         others = np.arange(len(names))
         if self._replaces:
             others = np.setdiff1d(others, encoded)
-        n_new = self.n_scores_ + self.n_components_
-        return np.append(others, np.repeat(encoded, n_new)).astype(int)
+        return np.append(others, np.repeat(encoded, self.n_new_)).astype(int)
 
-    def _check_names(self, X: Any) -> None:
-        """Raise if a column of the table has the name of a new one."""
-        for name in self.columns:
-            for other in X.columns:
-                if str(other).startswith((f"{name} score", f"{name} component")):
-                    raise ValueError(
-                        f"X has a column {other!r}, the name of the numbers that are "
-                        f"computed from {name!r}; rename it."
-                    )
-
-    def _with_scores(self, X: Any, scores: list[np.ndarray], blocks: list[Any]) -> Any:
+    def _extended(self, X: Any, scores: list[np.ndarray], blocks: list[Any]) -> Any:
         """Return the table with the scores (n, k) of each column, and components."""
         named: dict[str, np.ndarray] = {}
         parts = zip(self.columns, scores, self._components_of(blocks), strict=True)
@@ -177,6 +157,12 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
                 named[f"{name} score {j}" if several else f"{name} score"] = score
             for j, component in enumerate(components.T, start=1):
                 named[f"{name} component {j}"] = component
+        for name in named:
+            if name in X.columns:
+                raise ValueError(
+                    f"X has a column {name!r}, the name of numbers that are computed "
+                    "from another column; rename it."
+                )
         replaced = list(self.columns) if self._replaces else []
         if hasattr(X, "iloc"):
             return X.assign(**named).drop(columns=replaced)

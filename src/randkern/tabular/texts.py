@@ -85,8 +85,6 @@ class TextEncoder(TargetEncoding):
     """
 
     _replaces = True
-    _newest = "components_"
-    _alpha = 0.3
 
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
         from sklearn.feature_extraction.text import TfidfTransformer
@@ -96,10 +94,10 @@ class TextEncoder(TargetEncoding):
         for tfidf, column in zip(self.tfidf_, columns, strict=True):
             tfidf.fit(_hashed(column))
         blocks = self._features(columns)
-        self.n_components_ = min(_N_COMPONENTS, len(columns[0]))
+        n_components = min(_N_COMPONENTS, len(columns[0]))
         # In single precision: they are most of a model's file.
         self.components_ = [
-            randomized_svd(block, self.n_components_, random_state=0)[2].astype("f4")
+            randomized_svd(block, n_components, random_state=0)[2].astype("f4")
             for block in blocks
         ]
         return blocks
