@@ -224,18 +224,14 @@ class TabularRegressor(RegressorMixin, Tabular):
         table = replace(rows, Y=Y)
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
-        n_again = 0 if is_stopped else learning.n_again
-        known, kernels = evaluated(trials, learning, n_again)
-        chosen = _blended(known, kernels)
         options = {"target_transform": self.target_transform}
         if split.apart is not None:
-            trials = [trial for _, trial in chosen]
             pair, unknown = self._fit_in_cells(trials, learning, split, stream)
-            self._keep_model([pair], learning, **options)
-            # A kernel learned from rows as few as those of importances.
-            parts = [(1.0, trials[0])]
+            parts = self._keep_model([pair], learning, **options)
         else:
-            pairs = self._fit_members(chosen, learning, split)
+            n_again = 0 if is_stopped else learning.n_again
+            known, kernels = evaluated(trials, learning, n_again)
+            pairs = self._fit_members(_blended(known, kernels), learning, split)
             parts = self._keep_model(pairs, learning, **options)
             unknown = self._left_out(split, learning, parts, kernels)
         self._keep_effects(learning, parts, stream)

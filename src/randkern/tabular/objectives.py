@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -138,10 +138,20 @@ def centred(table: Table) -> np.ndarray:
     return table.Y - table.weight @ table.Y / len(table)
 
 
+class Solved(NamedTuple):
+    """P, A = PY, leave-one-out residuals and log det C⁻¹ + log 1ᵀu of a table."""
+
+    table: Table
+    P: np.ndarray
+    A: np.ndarray
+    E: np.ndarray
+    determinants: float
+
+
 class Objective(ABC):
     """A smooth function of a kernel's hyperparameters and penalty, with its gradient.
 
-    It is the mean over tables of encoded rows, most often a single one. The last entry
+    Tables of encoded rows, most often a single one, have it in common. The last entry
     of θ is log α; the others are hyperparameters, first lengthscales, which the columns
     of a block share. An `origin` is the mean of a normal prior on these. `allowed` is
     asked before every evaluation; only the first is computed in any case. `best` is the
@@ -197,23 +207,26 @@ class Objective(ABC):
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
         hyper, alpha = self._at(theta), math.exp(theta[-1])
-        value, gradient = 0.0, np.zeros_like(theta)
+        solved: list[Solved] = []
         for table in self.tables:
             gram = np.array(hyper.kernel._gram(table.X, None))
             table.folds.add_effect(gram)
             penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
             try:
-                part, M = self._criterion(gram, penalty, table)
+                P, determinants = centred_inverse(gram.copy(), penalty)
             except np.linalg.LinAlgError:
                 return 1e3, np.zeros_like(theta)
+            A, E = residuals_of(gram, P, penalty, centred(table))
+            solved.append(Solved(table, P, A, E, determinants))
+        value, matrices = self._criterion(solved)
+        gradient = np.zeros_like(theta)
+        for table, M in zip(self.tables, matrices, strict=True):
             slope = np.zeros(hyper.size)
             add_symmetric_gradient(hyper, table.X, M, slope)
             by_alpha = alpha * float((M.diagonal() / table.weight).sum())
-            value += part / len(self.tables)
-            slopes = np.append(np.bincount(self.ties, slope), by_alpha)
-            gradient += slopes / len(self.tables)
+            gradient += np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
-            n = self.tables[0].folds.n_independent
+            n = sum(each.folds.n_independent for each in self.tables)
             precision = PRECISIONS[is_noisy(self.loss)] / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
@@ -223,10 +236,8 @@ class Objective(ABC):
         return value, gradient
 
     @abstractmethod
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        """Return what is minimised, and M of its derivative."""
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        """Return what is minimised, and M of its derivative for each table."""
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise by L-BFGS, starting from θ; `best` holds the best point found."""
@@ -246,13 +257,10 @@ class Objective(ABC):
 
 
 class LeaveOneOut(Objective):
-    """The loss of rows left out, one at a time or in folds of whole groups."""
+    """The loss of rows of one table left out, one at a time or in whole groups."""
 
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        P, _ = centred_inverse(gram.copy(), penalty)
-        A, E = residuals_of(gram, P, penalty, centred(table))
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        ((table, P, A, E, _),) = solved
         folds, are_rows = table.folds, table.folds.are_rows
         if not are_rows:
             E = solved_in_folds(P, A, folds)
@@ -274,7 +282,7 @@ class LeaveOneOut(Objective):
                 M -= 2 * (half @ half.T)
         M += 0.5 * (U @ A.T)
         M += 0.5 * (A @ U.T)
-        return value, M
+        return value, [M]
 
 
 # The smallest quadratic form per row: exactly predicted targets leave rounding errors.
@@ -300,13 +308,11 @@ class Evidence(Objective):
     are here part of K.
     """
 
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        m = max(len(gram) - 1, 1)
-        P, determinants = centred_inverse(gram.copy(), penalty)
-        Y = centred(table)
-        A, _ = residuals_of(gram, P, penalty, Y)
-        form = max(float((A * Y).sum()), _MIN_FORM * len(gram))
-        value = math.log(form / m) + determinants / m
-        return value, P / m - A @ (A.T / form)
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        n = sum(len(part.table) for part in solved)
+        m = max(n - len(solved), 1)
+        forms = sum(float((part.A * centred(part.table)).sum()) for part in solved)
+        form = max(forms, _MIN_FORM * n)
+        determinants = sum(part.determinants for part in solved)
+        matrices = [part.P / m - part.A @ (part.A.T / form) for part in solved]
+        return math.log(form / m) + determinants / m, matrices
