@@ -53,7 +53,7 @@ def without(kernel, alpha, known, out):
 @by_kind
 def test_residuals_of_folds_are_those_of_fits_without_them(folds):
     kernel = rk.Matern(1.5, np.ones(3))
-    found = leave_one_out(kernel, 0.1, X, Y, WEIGHT, folds)
+    found = leave_one_out(kernel, 0.1, Table(X, Y, WEIGHT, folds=folds))
     expected = np.full_like(Y, np.nan)
     for known, out in folds.splits():
         expected[out] = Y[out] - without(kernel, 0.1, known, out)

@@ -56,13 +56,12 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     codes = np.repeat(np.arange(5), 12)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
     trials = known.search(np.arange(len(known.sample))).run(known.plan)
-    result = evaluated(trials[:2], known, 2)
-    found = result.kernels
-    assert result.learned_again
+    table, found = evaluated(trials[:2], known, 2)
     assert found == sorted(found, key=lambda refit: refit.loss)
     targets = Y[known.order]
     for refit in found:
-        splits = list(result.folds.splits())
+        assert refit.learned_again
+        splits = list(table.folds.splits())
         assert len(splits) == len(refit.without) == 5
         for trial, (rest, rows) in zip(refit.without, splits, strict=True):
             if groups:

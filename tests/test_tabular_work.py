@@ -365,7 +365,7 @@ def test_importances_have_rows_of_rare_classes():
     X = RNG.normal(size=(3000, 3))
     X[:, 0] += 2 * labels
     fit = rk.TabularClassifier(1, random_state=0).fit(X, labels)
-    codes = fit._effects.Y[:, 0]
+    codes = fit._effects.table.Y[:, 0]
     assert (codes == 1).sum() == 50 and len(codes) == 2000
     assert fit.feature_importances_[0] > 0.5
 

@@ -45,6 +45,7 @@ from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
 from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import Member, TabularModel
+from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder
 
@@ -105,6 +106,7 @@ _PARTS = (
     Folds,
     Intervals,
     Spread,
+    Table,
     TableFormat,
     TableSchema,
     CategoryScores,

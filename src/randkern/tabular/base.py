@@ -39,7 +39,7 @@ from randkern.tabular.presets import (
     Plan,
     plan_of,
 )
-from randkern.tabular.rows import Table, are_equal
+from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import column_blocks, moved
@@ -78,7 +78,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, groups: Any, time: Any
-    ) -> tuple[Any, Any, np.ndarray, Folds | None]:
+    ) -> tuple[Any, Any, np.ndarray, Folds]:
         """Return checked rows, targets, weights and folds."""
         self._validate_params()
         self._refuse_dask(X, y, sample_weight, groups, time)
@@ -99,8 +99,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             weight = np.ones(n)
         else:
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
-            if are_equal(weight):
-                weight = np.ones(n)
         return X, y, weight, Folds.of(groups, time, weight)
 
     def _with_scores(self, table: Table) -> Table:
@@ -127,7 +125,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         table = table.merged(encoder)
         n_numbers, *indicators = encoder.widths_
         d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
-        in_groups = bool(n_classes and table.folds and table.folds.groups is not None)
+        in_groups = n_classes > 0 and table.folds.groups is not None
         sizes = len(table), max(d, 1), n_classes
         return table, plan_of(*sizes, float(self.time_limit), in_groups)
 
@@ -213,17 +211,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         positions = np.arange(len(sample))
         if sample.labels is not None:
             positions = np.argsort(_ranks_within(sample.labels), kind="stable")
-        positions = positions[:EFFECT_ROWS]
-        shown = sample.take(positions)
         _, trial = max(parts, key=lambda part: part[0])
+        codes = learning.codes[trial.numbers]
+        shown = replace(sample, X=codes, labels=None, counts=None)
         self._effects = ColumnEffects(
             trial,
-            learning.codes[trial.numbers][positions],
+            shown.take(positions[:EFFECT_ROWS]),
             learning.encoders[trial.numbers].columns_,
-            shown.Y,
-            shown.weight,
             seed=int(stream.child("importances").generator().integers(2**31)),
-            folds=shown.folds,
         )
         self._importances: np.ndarray | None = None
 

@@ -23,11 +23,10 @@ from randkern.tabular.exact_logistic import (
     dual_logistic,
     with_best_strength,
 )
-from randkern.tabular.folds import divided
 from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.model import Member, fit_quietly
-from randkern.tabular.out_of_fold import OutOfFold
+from randkern.tabular.out_of_fold import Evaluated
 from randkern.tabular.presets import CHOOSING_CELLS, HELD_SHARE, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
@@ -46,12 +45,14 @@ def used_rows(table: Table, plan: Plan, stream: Stream) -> Table:
     return table.take(np.sort(order[chosen]))
 
 
-def chosen_in_folds(found: OutOfFold, learning: Learning) -> tuple[Chosen, Table]:
+def chosen_in_folds(
+    known: Table, kernels: Sequence[Evaluated], learning: Learning
+) -> tuple[Chosen, Table]:
     """Return the parts whose mean has the least log loss, and the rows held out."""
-    known, splits = found.known, list(found.folds.splits())
+    splits = list(known.folds.splits())
     unknown = known.take(np.concatenate([rows for _, rows in splits]))
     parts: list[Part] = []
-    for kernel in found.kernels[: learning.plan.n_members]:
+    for kernel in kernels[: learning.plan.n_members]:
         if parts and learning.deadline.ends(COMPARISON):
             break
         X = learning.codes[kernel.trial.numbers][: len(known)]
@@ -71,38 +72,29 @@ def chosen_in_folds(found: OutOfFold, learning: Learning) -> tuple[Chosen, Table
 def chosen_in_cells(
     trials: Sequence[Trial], learning: Learning, stream: Stream
 ) -> tuple[Chosen, Table]:
-    """Return the part of the least log loss, and the rows held out of some cells.
+    """Return the part whose kernel and C have the least losses in single cells.
 
-    Its kernel is the first of the trials, or is learned further in cells, unless rows
-    depend on each other.
+    Also the rows held out of some cells, by whose log loss C is chosen.
     """
     table, plan = learning.table, learning.plan
     U = learning.encoded(trials[0], table.X, "float32")
-    # The kernel learned further has smaller squared errors in other cells. If it is not
-    # compared by log loss, that of large tables is 1.027 times as large (magic, adult).
-    compared = [trials[0]]
-    if table.folds is None:
-        learned = learned_in_cells(trials, U, learning, stream)
-        compared += [learned] if learned is not trials[0] else []
+    trial = learned_in_cells(trials, U, learning, stream)
     generator = stream.child("choosing").generator()
-    kernel, rows = trials[0].kernel, plan.choosing_rows
-    splits = []
-    for cell in some_cells(kernel, U, rows, CHOOSING_CELLS, generator):
+    fits, held_rows = [], []
+    for cell in some_cells(
+        trials[0].kernel, U, plan.choosing_rows, CHOOSING_CELLS, generator
+    ):
         n_held = math.ceil(HELD_SHARE * len(cell))
-        splits.append(divided(generator.permutation(cell), table.folds, n_held))
-    unknown = table.take(np.concatenate([held for _, held in splits]))
-    parts = []
-    for trial in compared:
-        fits = []
-        for known, held in splits:
-            piece = table.take(np.append(known, held))
-            encoded = learning.encoded_table(trial, piece, "float32")
-            problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
-            positions = np.split(np.arange(len(piece)), [len(known)])
-            fits.append(HeldOut(problem, encoded, *positions))
-        options = fits, unknown, learning.deadline
-        parts.append(with_best_strength(trial, *options))
-    return [(1.0, min(parts, key=lambda part: part.loss))], unknown
+        known, held = table.folds.divided(generator.permutation(cell), n_held)
+        piece = table.take(np.append(known, held))
+        encoded = learning.encoded_table(trial, piece, "float32")
+        problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
+        positions = np.split(np.arange(len(piece)), [len(known)])
+        fits.append(HeldOut(problem, encoded, *positions))
+        held_rows.append(held)
+    unknown = table.take(np.concatenate(held_rows))
+    part = with_best_strength(trial, fits, unknown, learning.deadline)
+    return [(1.0, part)], unknown
 
 
 def fit_parts(chosen: Chosen, learning: Learning) -> list[tuple[Member, Trial]]:

@@ -11,7 +11,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
-from randkern._random import Stream, root_stream
+from randkern._random import root_stream
 from randkern.models._targets import typed_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -25,7 +25,7 @@ from randkern.tabular.class_fits import (
 from randkern.tabular.learning import Learning
 from randkern.tabular.objectives import log_loss
 from randkern.tabular.out_of_fold import evaluated
-from randkern.tabular.presets import MAX_MEMBERS, Deadline
+from randkern.tabular.presets import Deadline
 from randkern.tabular.rows import Table
 from randkern.tabular.target_encoding import codes_of_targets
 
@@ -142,17 +142,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table, plan = self._planned(table, k)
         n_planned = len(table)
         table = used_rows(table, plan, stream).normalised()
-        if table.folds is not None:
-            table = replace(table, folds=table.folds.with_effect(table.Y))
+        table = replace(table, folds=table.folds.with_effect(table.Y))
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
-        found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
         if plan.in_cells:
-            kernels = [each.trial for each in found.kernels[:MAX_MEMBERS]]
-            seed = int(stream.child("features").generator().integers(2**31))
-            chosen, unknown = chosen_in_cells(kernels, learning, Stream(seed))
+            chosen, unknown = chosen_in_cells(trials, learning, stream)
         else:
-            chosen, unknown = chosen_in_folds(found, learning)
+            n_again = 0 if is_stopped else learning.n_again
+            known, kernels = evaluated(trials, learning, n_again)
+            chosen, unknown = chosen_in_folds(known, kernels, learning)
         pairs = fit_parts(chosen, learning)
         P = np.sum([weight * part.P for weight, part in chosen], axis=0)
         of_class = unknown.labels[:, None] == np.arange(k)

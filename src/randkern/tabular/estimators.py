@@ -17,12 +17,11 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import fit_ridge
-from randkern.tabular.folds import divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_again, fit_in_cells
 from randkern.tabular.model import Member
-from randkern.tabular.out_of_fold import OutOfFold, evaluated
+from randkern.tabular.out_of_fold import Evaluated, evaluated
 from randkern.tabular.presets import (
     MAX_MEMBERS,
     VALIDATION_ROWS,
@@ -220,25 +219,21 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows = split.rows
         deviation = rows.Y.std(axis=0)
         Y = (rows.Y - rows.Y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        if rows.folds is not None:
-            rows = replace(rows, folds=rows.folds.with_effect(Y))
-            split = replace(split, rows=rows)
+        rows = replace(rows, folds=rows.folds.with_effect(Y))
+        split = replace(split, rows=rows)
         table = replace(rows, Y=Y)
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
-        found = evaluated(trials, learning, 0 if is_stopped else learning.n_again)
-        chosen = _blended(found)
         options = {"target_transform": self.target_transform}
         if split.apart is not None:
-            kernels = [trial for _, trial in chosen]
-            pair, unknown = self._fit_in_cells(kernels, learning, split, stream)
-            self._keep_model([pair], learning, **options)
-            # A kernel learned from rows as few as those of importances.
-            parts = [(1.0, kernels[0])]
+            pair, unknown = self._fit_in_cells(trials, learning, split, stream)
+            parts = self._keep_model([pair], learning, **options)
         else:
-            pairs = self._fit_members(chosen, learning, split)
+            n_again = 0 if is_stopped else learning.n_again
+            known, kernels = evaluated(trials, learning, n_again)
+            pairs = self._fit_members(_blended(known, kernels), learning, split)
             parts = self._keep_model(pairs, learning, **options)
-            unknown = self._left_out(split, learning, parts, found)
+            unknown = self._left_out(split, learning, parts, kernels)
         self._keep_effects(learning, parts, stream)
         self._keep_intervals(*unknown)
         self._report(plan, deadline, len(y), split.n_left, split.n_held)
@@ -294,15 +289,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         split: _Split,
         learning: Learning,
         parts: list[tuple[float, Trial]],
-        found: OutOfFold,
+        kernels: list[Evaluated],
     ) -> _Unknown:
         """Return the rows that a fit leaves out, and their residuals.
 
         If kernels were learned again, these do not know the rows either.
         """
         known, members = split.rows.take(learning.order), self.model_.members
-        if found.learned_again:
-            unknown = {id(each.trial): each.residuals for each in found.kernels}
+        if kernels[0].learned_again:
+            unknown = {id(each.trial): each.residuals for each in kernels}
             own = [weight * unknown[id(trial)] for weight, trial in parts]
             residuals = split.rows.Y.std(axis=0) * np.sum(own, axis=0)
             return known, np.arange(len(known)), residuals
@@ -353,9 +348,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         `time` in whole folds. Fits in cells do not know these rows. If there are
         enough, the quantile is that of residuals at similar predictions. Quantiles
         count the weights of rows, of which only ratios matter.
-        Of G `groups` they are those of coverage·(1 + 1/G), as a new group may differ
-        from all of them; in `time`, G is the number of independent rows that tell as
-        much as the periods, and widths grow with the distance from the known rows.
+        With `groups` or `time` they are those of coverage·(1 + 1/G), as new rows may
+        differ from all others; G is the number of independent rows that tell as much.
+        In `time`, widths also grow with the distance from the known rows.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size
@@ -406,27 +401,25 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     seed = int(stream.child("held out").generator().integers(2**31))
     order = np.random.default_rng(seed).permutation(n)
     n_held = min(VALIDATION_ROWS, -(-n // 16))
-    is_forward = rows.folds is not None and rows.folds.is_forward
+    is_forward = rows.folds.is_forward
     if n - n_held > most and is_forward:
-        _, order = divided(order, rows.folds, max(most, n // 2))
-    fitted, held = divided(order, rows.folds, n_held)
+        _, order = rows.folds.divided(order, max(most, n // 2))
+    fitted, held = rows.folds.divided(order, n_held)
     known, final = rows.take(fitted[:most]).normalised(), None
     if is_forward:
         final = rows.take(np.append(held, fitted)[:most]).normalised()
     held = held[:VALIDATION_ROWS]
-    apart = rows.take(held)
-    if rows.folds is not None:
-        apart = replace(apart, folds=rows.folds.among(held))
+    apart = replace(rows.take(held), folds=rows.folds.among(held))
     return _Split(known, n - len(final or known), apart, final)
 
 
-def _blended(found: OutOfFold) -> list[tuple[float, Trial]]:
+def _blended(known: Table, kernels: list[Evaluated]) -> list[tuple[float, Trial]]:
     """Return the kernels of least squared error together, with their weights."""
-    root = np.sqrt(found.known.weight[found.predicted])[:, None]
-    weights = blend([root * each.residuals for each in found.kernels])
+    root = np.sqrt(known.weight[known.folds.predicted])[:, None]
+    weights = blend([root * each.residuals for each in kernels])
     pairs = [
         (float(weight), each.trial)
-        for weight, each in zip(weights, found.kernels, strict=True)
+        for weight, each in zip(weights, kernels, strict=True)
         if weight > 0
     ]
     return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]

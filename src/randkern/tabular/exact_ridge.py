@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from sklearn.base import RegressorMixin
 
@@ -12,9 +14,8 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.models.dual import exact_gram, solve_dual
-from randkern.tabular.folds import predicted_rows
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.presets import LATE_ROWS, MAX_LEFT_OUT, VALIDATION_ROWS
+from randkern.tabular.presets import LATE_ROWS, VALIDATION_ROWS
 from randkern.tabular.rows import Table
 
 # Products with the kernel are computed in blocks of so many bytes.
@@ -55,8 +56,7 @@ class ExactRidge(RegressorMixin, TakesKernel):
     def solve(self, encoded: Table, evaluated: np.ndarray) -> float:
         """Fit encoded rows, and leave out some; return the residual of the system."""
         gram = exact_gram(self._kernel_or_default, encoded.X)
-        if encoded.folds is not None:
-            encoded.folds.add_effect(gram)
+        encoded.folds.add_effect(gram)
         # A large mean would cost accuracy.
         mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
         solution, intercept, self.residuals = solve_dual(
@@ -89,33 +89,19 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
+    n, are_rows = len(encoded), encoded.folds.are_rows
+    last = np.arange(max(n - VALIDATION_ROWS, 0), n)
     with ignoring(IllConditionedWarning):
-        while (fit := _solved(kernel, alpha, encoded)) is None:
+        while True:
+            fit = ExactRidge(kernel, alpha)
+            with suppress(np.linalg.LinAlgError):
+                residual = fit.solve(encoded, last if are_rows else last[:0])
+                if residual <= _LARGEST_RESIDUAL:
+                    break
             alpha *= 10.0
-    return fit
-
-
-def _solved(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge | None:
-    """Fit, and leave out the last rows, one at a time or in folds.
-
-    None if the penalty is too small for an accurate solution.
-    """
-    fit, n, folds = ExactRidge(kernel, alpha), len(encoded), encoded.folds
-    last = np.arange(
-        max(n - (VALIDATION_ROWS if folds is None else MAX_LEFT_OUT), 0), n
-    )
-    try:
-        residual = fit.solve(encoded, last if folds is None else last[:0])
-    except np.linalg.LinAlgError:
-        return None
-    if not residual <= _LARGEST_RESIDUAL:
-        return None
-    if folds is not None:
+    if not are_rows:
         tail = encoded.take(last)
-        Y = tail.Y - np.average(tail.Y, axis=0, weights=tail.weight)
-        residuals = leave_one_out(kernel, alpha, tail.X, Y, tail.weight, tail.folds)
-        if residuals is None:
-            return None
-        fit.evaluated = last[predicted_rows(tail.folds, len(tail))]
-        fit.residuals = residuals
+        residuals = leave_one_out(kernel, alpha, tail)
+        assert residuals is not None  # the matrix is part of one that was factorised
+        fit.evaluated, fit.residuals = last[tail.folds.predicted], residuals
     return fit

@@ -1,4 +1,4 @@
-"""Folds of rows that depend on each other: whole groups, or periods of time."""
+"""Folds of rows that are left out together: single rows, whole groups, or periods."""
 
 from __future__ import annotations
 
@@ -37,8 +37,13 @@ class Folds:
     effect: float = 0.0
 
     @classmethod
-    def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds | None:
-        """Return the folds of rows, None if they do not depend on each other.
+    def of_rows(cls, n: int) -> Folds:
+        """Return the folds of n rows that do not depend on each other."""
+        return cls(np.arange(n))
+
+    @classmethod
+    def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds:
+        """Return the folds of rows by their groups or times, if there are any.
 
         Rows of weight zero do not count, and get fold 0.
         """
@@ -49,7 +54,7 @@ class Folds:
                 "later rows."
             )
         if groups is None and time is None:
-            return None
+            return cls.of_rows(len(weight))
         used, codes = np.flatnonzero(weight), np.zeros(len(weight), dtype=int)
         if time is None:
             groups = group_codes(groups, len(weight))
@@ -58,25 +63,44 @@ class Folds:
         codes[used] = _periods(time_codes(time, len(weight))[used])
         return cls(codes, is_forward=True)
 
-    def take(self, rows: np.ndarray) -> Folds | None:
-        """Return the folds of some rows, None if they are all of one."""
+    def take(self, rows: np.ndarray) -> Folds:
+        """Return the folds of some rows; if they are of one fold, each is its own."""
         codes = self.codes[rows]
-        if not len(codes) or (codes == codes[0]).all():
-            return None
+        if (codes == codes[:1]).all():
+            return Folds.of_rows(len(codes))
         groups = None if self.groups is None else self.groups[rows]
         return replace(self, codes=codes, groups=groups)
 
-    def among(self, rows: np.ndarray, n_folds: int = FOLDS) -> Folds | None:
-        """Return new folds of the groups of some rows, None if there is but one.
-
-        Periods of time are those of all rows.
-        """
-        if self.groups is None:
+    def among(self, rows: np.ndarray, n_folds: int = FOLDS) -> Folds:
+        """Return new folds of the groups of some rows; others are those of all rows."""
+        groups = None if self.groups is None else self.groups[rows]
+        if groups is None or (groups == groups[0]).all():
             return self.take(rows)
-        groups = self.groups[rows]
-        if (groups == groups[0]).all():
-            return None
         return replace(self, codes=_whole_groups(groups, n_folds), groups=groups)
+
+    def divided(self, rows: np.ndarray, n_last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows in two parts, the second of about `n_last`.
+
+        They share no group, and no period of time, of which the second has the last
+        ones.
+        """
+        part = self.among(rows, len(rows) // n_last)
+        if part.are_rows:
+            return rows[: len(rows) - n_last], rows[len(rows) - n_last :]
+        values, counts = np.unique(part.codes, return_counts=True)
+        n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
+        is_last = part.codes >= values[1 + np.abs(n_from - n_last).argmin()]
+        return rows[~is_last], rows[is_last]
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether each row is a fold."""
+        return not self.is_forward and len(np.unique(self.codes)) == len(self.codes)
+
+    @property
+    def n_independent(self) -> int:
+        """The number of groups, by which learned numbers overfit, or of rows."""
+        return len(self.codes if self.groups is None else np.unique(self.groups))
 
     @property
     def predicted(self) -> np.ndarray:
@@ -115,37 +139,6 @@ class Folds:
         """Return which rows, (m, n), are unknown where some of them are predicted."""
         own = self.codes[rows, None]
         return self.codes >= own if self.is_forward else self.codes == own
-
-
-def n_independent(folds: Folds | None, n: int) -> int:
-    """Return the number of groups, by which learned numbers overfit, or of rows."""
-    if folds is None or folds.groups is None:
-        return n
-    return len(np.unique(folds.groups))
-
-
-def predicted_rows(folds: Folds | None, n: int) -> np.ndarray:
-    """Return the positions of the rows, of n, that are predicted when left out."""
-    return np.arange(n) if folds is None else folds.predicted
-
-
-def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, Any]:
-    """Return rows in two parts, the second of about `n_last`.
-
-    They share no group, and no period of time, of which the second has the last ones.
-    """
-    part = None if folds is None else folds.among(rows, len(rows) // n_last)
-    if part is None:
-        return rows[: len(rows) - n_last], rows[len(rows) - n_last :]
-    values, counts = np.unique(part.codes, return_counts=True)
-    n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
-    is_last = part.codes >= values[1 + np.abs(n_from - n_last).argmin()]
-    return rows[~is_last], rows[is_last]
-
-
-def folds_of(folds: Folds | None, n: int) -> Folds:
-    """Return the folds of n rows, random ones if the rows are independent."""
-    return Folds(np.arange(n) % FOLDS) if folds is None else folds
 
 
 def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:

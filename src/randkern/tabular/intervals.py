@@ -19,20 +19,15 @@ from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.folds import Folds, correlation_within, predicted_rows
+from randkern.tabular.folds import Folds, correlation_within
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.presets import (
-    MAX_PARTS,
-    NEAR_ROWS,
     OUTSIDE,
     SIZE_PENALTIES,
-    SIZE_REACH,
-    SIZE_ROWS,
-    SIZE_WIDTH,
     SMALLEST_SIZE,
     USUAL_NOVELTY,
+    VALIDATION_ROWS,
 )
-from randkern.tabular.rows import are_equal
 
 _BLOCK_BYTES = 64 * 10**6
 # A penalty that makes all sizes alike.
@@ -45,7 +40,7 @@ class Spread:
 
     Logarithms of sizes are fitted by ridge regression. The kernel is the sum of a
     Gaussian kernel of predictions, which are replaced by the normal quantiles of their
-    ranks, and a Matérn kernel of encoded rows, with a long lengthscale.
+    ranks, and a Matérn kernel of encoded rows; lengthscales are their deviations.
     """
 
     encoder: TabularEncoder
@@ -58,7 +53,7 @@ class Spread:
         predictions: np.ndarray,
         sizes: np.ndarray,
         weight: np.ndarray,
-        folds: Folds | None,
+        folds: Folds,
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
@@ -66,16 +61,16 @@ class Spread:
         distributions have these mean sizes. All sizes are alike unless a penalty
         improves the mean log likelihood by more than its standard error.
         """
-        sample = np.arange(min(SIZE_ROWS, len(sizes)))
-        part = None if folds is None else folds.take(sample)
-        out = predicted_rows(part, len(sample))
+        sample = np.arange(min(VALIDATION_ROWS, len(sizes)))
+        part = folds.take(sample)
+        out = part.predicted
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
         codes, known = encoder.transform(predictions[sample]), rows[sample]
         X, k = np.hstack([codes, known]).astype(np.float64), codes.shape[1]
-        reach = SIZE_REACH * np.sqrt(float(known.var(axis=0).sum()) or 1.0)
-        kernel = Gaussian(SIZE_WIDTH * np.sqrt(k), columns=list(range(k)))
-        kernel += Matern(1.5, reach, columns=list(range(k, X.shape[1])))
+        deviation = np.sqrt(float(known.var(axis=0).sum()) or 1.0)
+        kernel = Gaussian(np.sqrt(k), columns=list(range(k)))
+        kernel += Matern(1.5, deviation, columns=list(range(k, X.shape[1])))
         gram, own_weight = np.array(kernel._gram(X, None)), weight[sample]
         usual = np.average(sizes, axis=0, weights=weight)
         logs = np.log((sizes[sample] + SMALLEST_SIZE * usual).clip(1e-300))
@@ -148,8 +143,8 @@ class Intervals:
         Absolute residuals of rows unknown to the fit, relative to their usual sizes.
     predictions : ndarray of shape (m, k)
         The predictions for these rows.
-    weight : ndarray of shape (m,), or None
-        The weights of these rows; None: all alike.
+    weight : ndarray of shape (m,)
+        The weights of these rows.
     spread : Spread
     near : ndarray of shape (n, d)
         Encoded rows, from which novelty is measured with this kernel and penalty.
@@ -158,22 +153,21 @@ class Intervals:
     usual_novelty, least_novelty : float
         Sizes are proportional to the novelty relative to the usual one, but at least to
         this.
-    n_groups : float or None
-        Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
-        number of groups, if all are of one size. Of rows in time, the number of
-        independent rows that tell as much.
+    n_groups : float
+        Of rows in groups or in time, the number of independent rows that tell as much.
+        Infinite if rows are independent.
     """
 
     sizes: np.ndarray
     predictions: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray
     spread: Spread
     near: np.ndarray
     kernel: Kernel
     alpha: float
     usual_novelty: float
     least_novelty: float = 1.0
-    n_groups: float | None = None
+    n_groups: float = np.inf
 
     @classmethod
     def of(
@@ -183,40 +177,36 @@ class Intervals:
         predictions: np.ndarray,
         residuals: np.ndarray,
         weight: np.ndarray,
-        dependent: Folds | None,
+        folds: Folds,
         *,
         kernel: Kernel,
         alpha: float,
     ) -> Intervals:
         """Learn from predictions and residuals (m, k) of the rows `evaluated`.
 
-        `weight` and `dependent`, the folds of rows that depend on each other, are those
-        of all rows. Later rows are the farther from the known ones the later they are,
-        so their residuals are relative to their novelty.
+        `weight` and `folds` are those of all rows. Later rows are the farther from the
+        known ones the later they are, so their residuals are relative to their novelty.
         """
         own_weight = weight[evaluated] / weight[evaluated].mean()
-        near, sizes = rows[:NEAR_ROWS], np.abs(residuals)
-        folds = Folds(np.arange(len(rows))) if dependent is None else dependent
+        near, sizes = rows[:VALIDATION_ROWS], np.abs(residuals)
         hidden = folds.is_hidden(evaluated)[:, : len(near)]
         far = novelty(kernel, alpha, rows[evaluated], near, hidden)
         usual = float(np.quantile(far, USUAL_NOVELTY))
         if folds.is_forward:
             sizes = sizes * (usual / far)[:, None]
-        part = None if dependent is None else dependent.take(evaluated)
+        part = folds.take(evaluated)
         spread, own = Spread.learned(
             rows[evaluated], predictions, sizes, own_weight, part
         )
         sizes = sizes / own
-        n_groups = None if dependent is None else 1.0
-        if part is not None and part.groups is not None:
-            sums = np.bincount(part.groups, own_weight)
-            n_groups = float(sums.sum() ** 2 / (sums**2).sum())
-        elif part is not None:
-            n_groups = _n_effective(np.copysign(sizes, residuals), part.codes)
+        n_groups = np.inf if folds.are_rows else 1.0
+        if not part.are_rows:
+            codes = part.codes if part.groups is None else part.groups
+            n_groups = _n_effective(np.copysign(sizes, residuals), codes)
         return cls(
             sizes,
             predictions,
-            None if are_equal(own_weight) else own_weight,
+            own_weight,
             spread,
             near,
             kernel,
@@ -233,10 +223,7 @@ class Intervals:
         is c(1 + 1/G) (Lee, Barber & Willett 2023, "Distribution-free inference with
         hierarchical data"), or that of the largest residual, if that is less.
         """
-        if self.n_groups is None:
-            return coverage
-        weight = np.ones(len(self.sizes)) if self.weight is None else self.weight
-        n = float(weight.sum() ** 2 / (weight**2).sum())
+        n = float(self.weight.sum() ** 2 / (self.weight**2).sum())
         largest = (n - 0.5) / (n + 1)
         return min(coverage * (1 + 1 / self.n_groups), max(coverage, largest))
 
@@ -249,15 +236,15 @@ class Intervals:
         """
         level, out = self._level(coverage), np.empty(predictions.shape)
         m = len(self.sizes)
-        n_parts = int(np.clip(m * (1 - coverage) / OUTSIDE, 1, MAX_PARTS))
-        if self.n_groups is not None:
+        n_parts = max(int(m * (1 - coverage) / OUTSIDE), 1)
+        if np.isfinite(self.n_groups):
             n_parts = 1
         for j, own in enumerate(self.predictions.T):
             centres, quantiles = [], []
             for part in np.array_split(np.argsort(own, kind="stable"), n_parts):
-                weight = None if self.weight is None else self.weight[part]
                 sizes = self.sizes[part, j : j + 1]
-                quantiles.append(float(conformal_quantile(sizes, level, weight)[0]))
+                quantile = conformal_quantile(sizes, level, self.weight[part])
+                quantiles.append(float(quantile[0]))
                 centres.append(np.median(own[part]))
             out[:, j] = np.interp(predictions[:, j], centres, quantiles)
         return out
@@ -274,11 +261,11 @@ class Intervals:
 
 
 def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
-    """Return how many independent rows tell as much as periods of residuals (n, k).
+    """Return how many independent rows tell as much as residuals (n, k) of groups.
 
-    With the correlation ρ of two rows of one period, of m rows on average, it is
-    n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
-    number if rows of a period are.
+    With the correlation ρ of two rows of one group or period, of m rows on average, it
+    is n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if groups are alike, and their
+    number if rows of a group are.
     """
     n = len(residuals)
     m = n / len(np.unique(codes))

@@ -60,8 +60,7 @@ class Learning:
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
         # Quantiles end at the last known time, beyond which all rows would be alike.
-        is_forward = table.folds is not None and table.folds.is_forward
-        if standard.widths_[0] and not is_forward:
+        if standard.widths_[0] and not table.folds.is_forward:
             with ignoring(UserWarning):  # what the first has warned of
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
@@ -75,9 +74,7 @@ class Learning:
 
         In time, the first of these kernels would know few rows.
         """
-        folds = self.table.folds
-        is_forward = folds is not None and folds.is_forward
-        return 0 if is_forward else self.plan.n_refits
+        return 0 if self.table.folds.is_forward else self.plan.n_refits
 
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""

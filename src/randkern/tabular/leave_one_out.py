@@ -18,6 +18,7 @@ from randkern.backend.blas import short_on_one_thread
 from randkern.kernels import Kernel
 from randkern.solvers import mirror_upper
 from randkern.tabular.folds import Folds
+from randkern.tabular.rows import Table
 
 # The least penalty, relative to the mean of the Gram matrix's diagonal.
 _MIN_PENALTY = 2.0**-34
@@ -81,21 +82,20 @@ def residuals_of(
 
 
 def left_out(
-    gram: np.ndarray, penalty: np.ndarray, Y: np.ndarray, folds: Folds | None
+    gram: np.ndarray, penalty: np.ndarray, Y: np.ndarray, folds: Folds
 ) -> np.ndarray | None:
-    """Return the residuals of rows left out of a fit, of those that are predicted.
+    """Return the residuals of folds left out of a fit, of rows that are predicted.
 
-    Without folds, rows are left out one at a time. None if K + αW⁻¹ is not positive
-    definite.
+    None if K + αW⁻¹ is not positive definite.
     """
     try:
-        if folds is not None and folds.is_forward:
+        if folds.is_forward:
             return _residuals_of_periods(gram, penalty, Y, folds)
         P, _ = centred_inverse(gram.copy(), penalty)
     except np.linalg.LinAlgError:
         return None
     dual, E = residuals_of(gram, P, penalty, Y)
-    return E if folds is None else solved_in_folds(P, dual, folds)
+    return E if folds.are_rows else solved_in_folds(P, dual, folds)
 
 
 def solved_in_folds(P: np.ndarray, values: np.ndarray, folds: Folds) -> np.ndarray:
@@ -121,23 +121,15 @@ def _residuals_of_periods(
     return E[folds.predicted]
 
 
-@short_on_one_thread(
-    lambda kernel, alpha, X, Y, weight, folds=None: thread_operations(len(X))
-)
-def leave_one_out(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    folds: Folds | None = None,
-) -> np.ndarray | None:
-    """Return the residuals of rows left out, (m, k), or None if `left_out` does.
+@short_on_one_thread(lambda kernel, alpha, table: thread_operations(len(table)))
+def leave_one_out(kernel: Kernel, alpha: float, table: Table) -> np.ndarray | None:
+    """Return the residuals of encoded rows left out, (m, k), as `left_out` does.
 
-    They are those of `predicted_rows`: all, but for the first period of time.
+    They are those of all rows, but for the first period of time.
     """
-    gram = np.array(kernel._gram(X, None))
-    if folds is not None:
-        folds.add_effect(gram)
-    penalty = (alpha + least_penalty(gram.diagonal())) / weight
-    return left_out(gram, penalty, Y, folds)
+    gram = np.array(kernel._gram(table.X, None))
+    table.folds.add_effect(gram)
+    penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
+    # A large mean would cost accuracy.
+    Y = table.Y - np.average(table.Y, axis=0, weights=table.weight)
+    return left_out(gram, penalty, Y, table.folds)

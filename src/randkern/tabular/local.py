@@ -7,9 +7,11 @@ dense as the table, so kernels are learned further there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 from sklearn.base import clone
@@ -20,9 +22,10 @@ from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
+from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.model import Member, fit_quietly
-from randkern.tabular.objectives import LeaveOneOut
-from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS
+from randkern.tabular.objectives import Evidence, Loss
+from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS, N_REFINED
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -38,45 +41,60 @@ def some_cells(
 
 
 def learned_in_cells(
-    trials: Sequence[Trial],
-    U: np.ndarray,
-    learning: Learning,
-    stream: Stream,
+    trials: Sequence[Trial], U: np.ndarray, learning: Learning, stream: Stream
 ) -> Trial:
-    """Return the kernel with the smallest leave-one-out loss in cells.
+    """Return the kernel with the smallest loss of rows left out of single cells.
 
-    The best of the trials is learned further in half of some cells, unless this makes
-    it worse in the others. Rows U are those of the table, encoded for the first trial,
-    whose metric divides them into cells.
+    The first trials are learned further by their evidence in two thirds of some cells,
+    as independent processes with the same kernel and noise, and compared in the others,
+    before and after. Rows U are those of the table, encoded for the first trial, whose
+    metric divides them into cells.
     """
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     generator = stream.child("cells").generator()
     cells = some_cells(trials[0].kernel, U, m, DRAWN_CELLS, generator)
     if len(cells) < 4 or deadline.ends(COMPARISON):
         return trials[0]
-    some = table.take(np.concatenate(cells))
-    codes, half = learning.codes_of(trials, some.X), len(cells) // 2
-    ends = np.cumsum([len(cell) for cell in cells])
-    parts = [slice(end - len(c), end) for c, end in zip(cells, ends, strict=True)]
+    parts, n_learned = [table.take(cell) for cell in cells], len(cells) * 2 // 3
 
     def is_in_time() -> bool:
         return not deadline.ends(COMPARISON)
 
-    def loss_in(parts: list[slice], trial: Trial) -> LeaveOneOut:
-        X, blocks = codes[trial.numbers], learning.blocks[trial.numbers]
-        tables = [Table(X[part], some.Y[part], some.weight[part]) for part in parts]
-        return LeaveOneOut(trial.kernel, tables, blocks, learning.loss, is_in_time)
+    candidates: list[tuple[float, Trial]] = []
+    for trial in trials[:N_REFINED]:
+        if candidates and not is_in_time():
+            break
+        encoded = [learning.encoded_table(trial, part) for part in parts]
+        blocks = learning.blocks[trial.numbers]
+        options = learning.loss, is_in_time, trial.origin
+        goal = Evidence(trial.kernel, encoded[:n_learned], blocks, *options)
+        goal.descend(goal.start(trial.alpha), CELL_STEPS)
+        _, theta = goal.best
+        again = replace(
+            trial,
+            metric="diagonal",
+            kernel=goal.kernel(theta),
+            alpha=goal.alpha(theta),
+            n_rows=len(table),
+        )
+        for each in (trial, again):
+            loss = _loss_in_cells(each, encoded[n_learned:], learning.loss)
+            candidates.append((loss, each))
+    return min(candidates, key=itemgetter(0))[1]
 
-    def error(trial: Trial) -> float:
-        loss = loss_in(parts[half:], trial)
-        return loss(loss.start(trial.alpha))[0]
 
-    best = min(trials, key=error)
-    loss = loss_in(parts[:half], best)
-    loss.descend(loss.start(best.alpha), CELL_STEPS)
-    _, theta = loss.best
-    learned = replace(best, kernel=loss.kernel(theta), alpha=loss.alpha(theta))
-    return replace(min(best, learned, key=error), n_rows=len(table))
+def _loss_in_cells(trial: Trial, cells: Sequence[Table], loss: Loss) -> float:
+    """Return the loss of rows that are left out of fits to single cells."""
+    predictions, targets, weights = [], [], []
+    for cell in cells:
+        residuals = leave_one_out(trial.kernel, trial.alpha, cell)
+        if residuals is None:
+            return math.inf
+        out = cell.folds.predicted
+        predictions.append(cell.Y[out] - residuals)
+        targets.append(cell.Y[out])
+        weights.append(cell.weight[out])
+    return loss(*map(np.concatenate, (predictions, targets, weights)))[0]
 
 
 def fit_in_cells(
@@ -86,13 +104,10 @@ def fit_in_cells(
 
     All cells have the penalty that is learned with the kernel: if each chose its own,
     the same work would allow cells of little more than half as many rows, and errors
-    would be larger. Rows that depend on each other do not learn kernels in cells, as
-    their leave-one-out errors are too small.
+    would be larger.
     """
-    trial = trials[0]
-    U = learning.encoded(trial, table.X, "float32")
-    if table.folds is None:
-        trial = learned_in_cells(trials, U, learning, stream)
+    U = learning.encoded(trials[0], table.X, "float32")
+    trial = learned_in_cells(trials, U, learning, stream)
     if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, table.X, "float32")
     ridge = ExactRidge(trial.kernel, float(trial.alpha))

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -29,7 +29,6 @@ from randkern.backend.blas import short_on_one_thread
 from randkern.kernels import Kernel, Laplacian, Sum
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import smoothed_share, temperature_of
-from randkern.tabular.folds import n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     centred_inverse,
     least_penalty,
@@ -139,10 +138,20 @@ def centred(table: Table) -> np.ndarray:
     return table.Y - table.weight @ table.Y / len(table)
 
 
+class Solved(NamedTuple):
+    """P, A = PY, leave-one-out residuals and log det C⁻¹ + log 1ᵀu of a table."""
+
+    table: Table
+    P: np.ndarray
+    A: np.ndarray
+    E: np.ndarray
+    determinants: float
+
+
 class Objective(ABC):
     """A smooth function of a kernel's hyperparameters and penalty, with its gradient.
 
-    It is the mean over tables of encoded rows, most often a single one. The last entry
+    Tables of encoded rows, most often a single one, have it in common. The last entry
     of θ is log α; the others are hyperparameters, first lengthscales, which the columns
     of a block share. An `origin` is the mean of a normal prior on these. `allowed` is
     asked before every evaluation; only the first is computed in any case. `best` is the
@@ -185,13 +194,12 @@ class Objective(ABC):
     def error(self, theta: np.ndarray) -> float:
         """Return the error of rows left out, relative to that of the mean."""
         kernel, table = self.kernel(theta), self.tables[0]
-        Y, options = centred(table), (table.weight, table.folds)
-        E = leave_one_out(kernel, math.exp(theta[-1]), table.X, Y, *options)
+        E = leave_one_out(kernel, math.exp(theta[-1]), table)
         if E is None:
             return math.inf
-        out = predicted_rows(table.folds, len(table))
+        out = table.folds.predicted
         weight = table.weight[out]
-        variance = float((weight @ Y[out] ** 2).sum())
+        variance = float((weight @ centred(table)[out] ** 2).sum())
         return math.sqrt(float((weight @ E**2).sum()) / (variance or len(E)))
 
     @short_on_one_thread(lambda self, theta: thread_operations(len(self.tables[0])))
@@ -199,24 +207,26 @@ class Objective(ABC):
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
         hyper, alpha = self._at(theta), math.exp(theta[-1])
-        value, gradient = 0.0, np.zeros_like(theta)
+        solved: list[Solved] = []
         for table in self.tables:
             gram = np.array(hyper.kernel._gram(table.X, None))
-            if table.folds is not None:
-                table.folds.add_effect(gram)
+            table.folds.add_effect(gram)
             penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
             try:
-                part, M = self._criterion(gram, penalty, table)
+                P, determinants = centred_inverse(gram.copy(), penalty)
             except np.linalg.LinAlgError:
                 return 1e3, np.zeros_like(theta)
+            A, E = residuals_of(gram, P, penalty, centred(table))
+            solved.append(Solved(table, P, A, E, determinants))
+        value, matrices = self._criterion(solved)
+        gradient = np.zeros_like(theta)
+        for table, M in zip(self.tables, matrices, strict=True):
             slope = np.zeros(hyper.size)
             add_symmetric_gradient(hyper, table.X, M, slope)
             by_alpha = alpha * float((M.diagonal() / table.weight).sum())
-            value += part / len(self.tables)
-            slopes = np.append(np.bincount(self.ties, slope), by_alpha)
-            gradient += slopes / len(self.tables)
+            gradient += np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
-            n = n_independent(self.tables[0].folds, len(self.tables[0]))
+            n = sum(each.folds.n_independent for each in self.tables)
             precision = PRECISIONS[is_noisy(self.loss)] / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
@@ -226,10 +236,8 @@ class Objective(ABC):
         return value, gradient
 
     @abstractmethod
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        """Return what is minimised, and M of its derivative."""
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        """Return what is minimised, and M of its derivative for each table."""
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise by L-BFGS, starting from θ; `best` holds the best point found."""
@@ -249,19 +257,16 @@ class Objective(ABC):
 
 
 class LeaveOneOut(Objective):
-    """The loss of rows left out, one at a time or in folds of whole groups."""
+    """The loss of rows of one table left out, one at a time or in whole groups."""
 
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        P, _ = centred_inverse(gram.copy(), penalty)
-        A, E = residuals_of(gram, P, penalty, centred(table))
-        folds = table.folds
-        if folds is not None:
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        ((table, P, A, E, _),) = solved
+        folds, are_rows = table.folds, table.folds.are_rows
+        if not are_rows:
             E = solved_in_folds(P, A, folds)
         value, slopes = self.loss(table.Y - E, table.Y, table.weight)
         # M only gives a direction: float32 suffices, in half the time.
-        if folds is not None:
+        if not are_rows:
             H, product = solved_in_folds(P, slopes, folds), P.astype(np.float32)
             for _, S in folds.splits():
                 B = E[S] @ H[S].T
@@ -277,7 +282,7 @@ class LeaveOneOut(Objective):
                 M -= 2 * (half @ half.T)
         M += 0.5 * (U @ A.T)
         M += 0.5 * (A @ U.T)
-        return value, M
+        return value, [M]
 
 
 # The smallest quadratic form per row: exactly predicted targets leave rounding errors.
@@ -303,13 +308,11 @@ class Evidence(Objective):
     are here part of K.
     """
 
-    def _criterion(
-        self, gram: np.ndarray, penalty: np.ndarray, table: Table
-    ) -> tuple[float, np.ndarray]:
-        m = max(len(gram) - 1, 1)
-        P, determinants = centred_inverse(gram.copy(), penalty)
-        Y = centred(table)
-        A, _ = residuals_of(gram, P, penalty, Y)
-        form = max(float((A * Y).sum()), _MIN_FORM * len(gram))
-        value = math.log(form / m) + determinants / m
-        return value, P / m - A @ (A.T / form)
+    def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
+        n = sum(len(part.table) for part in solved)
+        m = max(n - len(solved), 1)
+        forms = sum(float((part.A * centred(part.table)).sum()) for part in solved)
+        form = max(forms, _MIN_FORM * n)
+        determinants = sum(part.determinants for part in solved)
+        matrices = [part.P / m - part.A @ (part.A.T / form) for part in solved]
+        return math.log(form / m) + determinants / m, matrices

@@ -84,7 +84,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         if sample_weight is not None:
             weight = np.asarray(sample_weight, dtype=float)
         weight = weight / weight.mean()
-        folds = _random_folds(X, Y) if folds is None else folds
+        if folds is None or folds.are_rows:
+            folds = _random_folds(X, Y)
         self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         blocks = self._fit_features([objects_of(X[name]) for name in self.columns])
         Z = sparse.hstack(blocks, format="csr")
