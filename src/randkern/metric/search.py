@@ -28,8 +28,8 @@ from randkern.models.grid_descent import descended
 ALPHAS = 10.0 ** np.arange(-8, 4)
 # Lengthscales, in units of that of the rule "scale".
 _SPREADS = 2.0 ** np.arange(-4, 7)
-# Where the search starts: at 10⁻³, and at four times that lengthscale.
-_FIRST_ALPHA, _FIRST_SPREAD = 5, 6
+# Where the search starts: at 10⁻³, and at four times that lengthscale, or at it.
+_FIRST_ALPHA, _FIRST_SPREAD, _UNIT_SPREAD = 5, 6, 4
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
 _MAX_ROWS = 10_000
@@ -238,7 +238,10 @@ class Search:
         start = self.start()
         # The variance of a target may depend on x even if its mean hardly does: its
         # squares then show which columns matter. Squares of ±1 do not.
-        sources = [start] if labelled else [start, self.of_squares.start()]
+        sources = [start]
+        if not labelled:
+            squares = self.of_squares.start()
+            sources.append(replace(squares, spread=_UNIT_SPREAD, alpha=_FIRST_ALPHA))
         paths = {full: [start, self.step(sources, full)] for full in kinds}
         # After two steps only the better kind continues.
         n_first = min(2, n_iterations) if len(paths) > 1 else n_iterations
