@@ -42,10 +42,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
     its gradients, G = (1/n) Σ_i J(x_i)ᵀJ(x_i), gives AᵀA = G^p for the next fit, and so
     on. Every step is validated on held-out rows, as are the lengthscale, the penalty,
-    the power p and whether A is diagonal or full; the best metric is then recomputed
-    without leaving rows out. The first step also uses the gradients of a fit to the
-    squares of the targets, which show columns that affect the variance but not the
-    mean.
+    the power p and whether A is diagonal or full. G is the mean over the fits without
+    a part of the rows. The first step also uses the gradients of a fit to the squares
+    of the targets, which show columns that affect the variance but not the mean, such
+    as the factors of a product.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
     Labels (text, booleans, or at most 20 different integers) are coded as columns of
     ±1; other targets are standardised. The search uses a sample of at most 10,000 rows,
     a fifth of which is held out (each fifth in turn for up to 1,000 rows); equal rows
-    are on the same side. The metric itself uses the whole sample.
+    are on the same side.
 
     References
     ----------
@@ -205,16 +205,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         self.history_ = [] if result is None else result.history
         if result is None or not result.learned:
             return self._keep_identity(sample.X, variances, search)
-        search = replace(search, n_components=exact_rows, splits=())
-        root = search.replay(sample, result)
-        self.n_iter_ = len(result.path) - 1
+        trial = result.trial
+        self.n_iter_ = result.n_steps
         self.metric_ = "full" if result.full else "diagonal"
         if self.n_iter_ == 0:
             self.metric_ = "identity"
-        self.alpha_ = search.penalty(result.path[-1].alpha)
+        self.alpha_ = search.penalty(trial.alpha)
         self.kernel_ = kernel
-        importances = search.importances(sample, root, result)
-        return self._keep(root * mapped.scale, importances, sample.like)
+        mapped = search.scaled(sample, trial.root, trial.spread)
+        search = replace(search, n_components=exact_rows)
+        importances = search.importances(sample, mapped, trial.alpha)
+        return self._keep(mapped.root * mapped.scale, importances, sample.like)
 
     def _check_dense(self, like: Array) -> None:
         """Raise unless rows are dense and numeric."""

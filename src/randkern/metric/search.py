@@ -7,7 +7,7 @@ gradients, and repeats.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,11 +26,10 @@ from randkern.metric.ridge import (
 from randkern.models.grid_descent import descended
 
 ALPHAS = 10.0 ** np.arange(-8, 4)
-_FIRST_ALPHA = 5
-# Lengthscales, in units of that of the rule "scale", and the starts of the search.
+# Lengthscales, in units of that of the rule "scale".
 _SPREADS = 2.0 ** np.arange(-4, 7)
-_UNIT_SPREAD = 4
-_FIRST_SPREADS = (4, 6, 8)
+# Where the search starts: at 10⁻³, and at four times that lengthscale.
+_FIRST_ALPHA, _FIRST_SPREAD = 5, 6
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
 _MAX_ROWS = 10_000
@@ -63,16 +62,15 @@ class _Split:
 class _Trial:
     """Fits with a metric, one per split, and their losses on held-out rows.
 
-    `spread` and `alpha` are positions in the grids; the metric was computed from
-    `source` with `power`.
+    `spread` and `alpha` are positions in the grids; `root` is the metric that follows
+    from the mean of what those of the splits follow from.
     """
 
     fits: list[tuple[GradientRidge, Any]]
     losses: np.ndarray
+    root: np.ndarray
     spread: int
     alpha: int
-    source: int = 0
-    power: float = 1.0
 
     @property
     def loss(self) -> float:
@@ -83,9 +81,9 @@ class _Trial:
 class SearchResult:
     """The result of a search."""
 
+    trial: _Trial
     full: bool  # or diagonal
-    path: list[_Trial]  # from the identity to the chosen one
-    squares: _Trial | None  # fitted to squares of targets; the first step may use it
+    n_steps: int  # from the identity
     history: list[float]  # errors of all steps, relative to the mean of the targets
     learned: bool  # whether predictions are clearly better than that mean
 
@@ -135,14 +133,14 @@ class Search:
     standardised: StandardisedMap
     splits: Sequence[_Split] = ()
 
-    def ridge(self, rows: ArrayRows, root: np.ndarray, spread: int) -> GradientRidge:
-        """Return a fit with A scaled so that rows have the variance 2ℓ²/spread²."""
+    def scaled(self, rows: ArrayRows, root: np.ndarray, spread: int) -> StandardisedMap:
+        """Return the map by A, scaled so that rows have the variance 2ℓ²/spread²."""
         mapped = replace(self.standardised, root=root)
         weight = rows.targets()[1]
         squares = float(weight @ (mapped(rows).X ** 2).sum(axis=1))
         scale = math.sqrt(2 * float(weight.sum()) / squares if squares else 2.0)
         root = root * (scale * self.kernel.lengthscale / _SPREADS[spread])
-        return self.fit(rows, replace(mapped, root=root), "features")
+        return replace(mapped, root=root)
 
     def fit(self, rows: ArrayRows, mapped: StandardisedMap, draw: str) -> GradientRidge:
         """Return a fit on the features of a draw, or on the exact kernel."""
@@ -153,12 +151,15 @@ class Search:
             plan = fit_plan(self.kernel, row, None, self.n_components, stream)
         return GradientRidge(self.kernel, plan, rows, mapped)
 
-    def trial(self, roots: Sequence[np.ndarray], spread: int, alpha: int) -> _Trial:
+    def trial(
+        self, roots: Sequence[np.ndarray], root: np.ndarray, spread: int, alpha: int
+    ) -> _Trial:
         """Fit with one metric per split, and the best penalty near `alpha`."""
         cases = []
-        for split, root in zip(self.splits, roots, strict=True):
-            ridge = self.ridge(split.rows, root, spread)
-            held = ridge.mapped(split.held)
+        for split, own in zip(self.splits, roots, strict=True):
+            mapped = self.scaled(split.rows, own, spread)
+            ridge = self.fit(split.rows, mapped, "features")
+            held = mapped(split.held)
             cases.append((split, ridge, held.Y, ridge.values(held.X)))
 
         def at(alpha: int) -> _Trial:
@@ -167,7 +168,7 @@ class Search:
                 weights, intercept = ridge.solve(self.penalty(alpha))
                 fits.append((ridge, weights))
                 losses.append(split.losses(Y - values @ weights - intercept))
-            return _Trial(fits, np.concatenate(losses), spread, alpha)
+            return _Trial(fits, np.concatenate(losses), root, spread, alpha)
 
         n_alphas = len(ALPHAS) if self.alpha is None else 1
         return descended(at, alpha if self.alpha is None else 0, n_alphas)
@@ -176,72 +177,53 @@ class Search:
         return float(ALPHAS[alpha]) if self.alpha is None else self.alpha
 
     def start(self) -> _Trial:
-        """Fit with the identity, at the best of several lengthscales."""
-        ones = [self.standardised.root for _ in self.splits]
-        trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
-        return min(trials, key=lambda trial: trial.loss)
-
-    def step(self, sources: list[_Trial], full: bool) -> _Trial:
-        """Return the best trial with a metric computed from another's gradients.
-
-        The first source fits the targets; the search starts from its lengthscale and
-        penalty. For other sources it starts from the lengthscale of the rule "scale".
-        """
-        best: Any = None
-        for number, source in enumerate(sources):
-            spread, alpha = sources[0].spread, sources[0].alpha
-            if number:
-                spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
-            outer = [
-                ridge.outer_products(weights, full) for ridge, weights in source.fits
-            ]
-            for power in (0.5, 1.0, 2.0):
-                result = self.trial([_root(G, power) for G in outer], spread, alpha)
-                if best is None or result.loss < best.loss:
-                    best = replace(result, source=number, power=power)
-
-        def at(spread: int) -> _Trial:
-            if spread == best.spread:
-                return best
-            roots = [ridge.mapped.root for ridge, _ in best.fits]
-            result = self.trial(roots, spread, best.alpha)
-            return replace(result, source=best.source, power=best.power)
-
-        return descended(at, best.spread, len(_SPREADS))
+        """Fit with the identity."""
+        one = self.standardised.root
+        ones = [one for _ in self.splits]
+        return self.with_best_spread(self.trial(ones, one, _FIRST_SPREAD, _FIRST_ALPHA))
 
     @property
     def of_squares(self) -> Search:
         """The same search with the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, rows: ArrayRows, result: SearchResult) -> np.ndarray:
-        """Return the metric of the same steps on all rows."""
-        metric, last = self.standardised.root, result.path[0]
-        for trial in result.path[1:]:
-            search, like = self, last
-            if trial.source and result.squares is not None:
-                search, like = self.of_squares, result.squares
-            ridge = search.ridge(rows, metric, like.spread)
-            weights, _ = ridge.solve(self.penalty(like.alpha))
-            outer = ridge.outer_products(weights, result.full)
-            metric = _root(outer, trial.power)
-            last = trial
-        return self.ridge(rows, metric, last.spread).mapped.root
+    def step(self, sources: Sequence[_Trial], full: bool) -> _Trial:
+        """Return the best trial with a metric computed from others' gradients."""
+
+        def trials() -> Iterator[_Trial]:
+            for source in sources:
+                outer = [fit.outer_products(W, full) for fit, W in source.fits]
+                for power in (0.5, 1.0, 2.0):
+                    roots = [_root(G, power) for G in outer]
+                    root = _root(np.mean(outer, axis=0), power)
+                    yield self.trial(roots, root, source.spread, source.alpha)
+
+        return self.with_best_spread(min(trials(), key=lambda trial: trial.loss))
+
+    def with_best_spread(self, trial: _Trial) -> _Trial:
+        """Return a trial with the best lengthscale near its own."""
+        roots = [ridge.mapped.root for ridge, _ in trial.fits]
+
+        def at(spread: int) -> _Trial:
+            if spread == trial.spread:
+                return trial
+            return self.trial(roots, trial.root, spread, trial.alpha)
+
+        return descended(at, trial.spread, len(_SPREADS))
 
     def importances(
-        self, rows: ArrayRows, root: np.ndarray, result: SearchResult
+        self, rows: ArrayRows, mapped: StandardisedMap, alpha: int
     ) -> np.ndarray:
         """Return the mean squares of gradients along standardised columns.
 
         They are products of the gradients of two fits, each to half of the rows with
         its own features, so that noise adds nothing on average.
         """
-        mapped = replace(self.standardised, root=root)
         order = self.stream.child("halves").generator().permutation(rows.n_rows)
         fits = []
         for number, half in enumerate(np.array_split(order, 2)):
             ridge = self.fit(rows.take(np.sort(half)), mapped, f"half {number}")
-            fits.append((ridge, ridge.solve(self.penalty(result.path[-1].alpha))[0]))
+            fits.append((ridge, ridge.solve(self.penalty(alpha))[0]))
         return mean_products(fits[0], fits[1], rows).clip(0.0) * (mapped.scale > 0)
 
     def best(
@@ -253,39 +235,35 @@ class Search:
         """
         if not self.splits:
             return None
+        start = self.start()
         # The variance of a target may depend on x even if its mean hardly does: its
         # squares then show which columns matter. Squares of ±1 do not.
-        squares = None if labelled else self.of_squares.start()
-        start = self.start()
-        paths = {full: [start] for full in kinds}
+        sources = [start] if labelled else [start, self.of_squares.start()]
+        paths = {full: [start, self.step(sources, full)] for full in kinds}
         # After two steps only the better kind continues.
         n_first = min(2, n_iterations) if len(paths) > 1 else n_iterations
         for full, path in paths.items():
-            self.advance(path, squares, full, n_first)
+            self.advance(path, full, n_first - 1)
         full = min(paths, key=lambda full: min(trial.loss for trial in paths[full]))
         path = paths[full]
-        self.advance(path, squares, full, n_iterations - n_first)
+        self.advance(path, full, n_iterations - n_first)
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
         history = [trial.loss / float(constant.mean()) for trial in path]
-        n_steps_taken = int(np.argmin(history))
+        n_steps = int(np.argmin(history))
         # Less than a standard error better than standardised columns is no gain.
-        if _gain(path[n_steps_taken].losses, path[0].losses) < 1:
-            n_steps_taken = 0
-        learned = _has_signal(path[n_steps_taken].losses, constant)
-        return SearchResult(full, path[: n_steps_taken + 1], squares, history, learned)
+        if _gain(path[n_steps].losses, start.losses) < 1:
+            n_steps = 0
+        trial = path[n_steps]
+        learned = _has_signal(trial.losses, constant)
+        return SearchResult(trial, full, n_steps, history, learned)
 
-    def advance(
-        self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
-    ) -> None:
+    def advance(self, path: list[_Trial], full: bool, n_steps: int) -> None:
         """Append steps to a path until they no longer help."""
         for _ in range(n_steps):
             best = min(range(len(path)), key=lambda at: path[at].loss)
             if len(path) - 1 - best >= 2:  # two steps without a gain
                 return
-            sources = [path[-1]]
-            if len(path) == 1 and squares is not None:
-                sources.append(squares)
-            path.append(self.step(sources, full))
+            path.append(self.step([path[-1]], full))
             # Gram matrices of earlier fits are large and no longer needed.
             if len(path) > 2:
                 path[-2] = replace(path[-2], fits=[])

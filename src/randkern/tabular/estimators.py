@@ -348,9 +348,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         `time` in whole folds. Fits in cells do not know these rows. If there are
         enough, the quantile is that of residuals at similar predictions. Quantiles
         count the weights of rows, of which only ratios matter.
-        Of G `groups` they are those of coverage·(1 + 1/G), as a new group may differ
-        from all of them; in `time`, G is the number of independent rows that tell as
-        much as the periods, and widths grow with the distance from the known rows.
+        With `groups` or `time` they are those of coverage·(1 + 1/G), as new rows may
+        differ from all others; G is the number of independent rows that tell as much.
+        In `time`, widths also grow with the distance from the known rows.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

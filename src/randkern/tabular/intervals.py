@@ -22,15 +22,11 @@ from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds, correlation_within
 from randkern.tabular.leave_one_out import left_out
 from randkern.tabular.presets import (
-    MAX_PARTS,
-    NEAR_ROWS,
     OUTSIDE,
     SIZE_PENALTIES,
-    SIZE_REACH,
-    SIZE_ROWS,
-    SIZE_WIDTH,
     SMALLEST_SIZE,
     USUAL_NOVELTY,
+    VALIDATION_ROWS,
 )
 
 _BLOCK_BYTES = 64 * 10**6
@@ -44,7 +40,7 @@ class Spread:
 
     Logarithms of sizes are fitted by ridge regression. The kernel is the sum of a
     Gaussian kernel of predictions, which are replaced by the normal quantiles of their
-    ranks, and a Matérn kernel of encoded rows, with a long lengthscale.
+    ranks, and a Matérn kernel of encoded rows; lengthscales are their deviations.
     """
 
     encoder: TabularEncoder
@@ -65,16 +61,16 @@ class Spread:
         distributions have these mean sizes. All sizes are alike unless a penalty
         improves the mean log likelihood by more than its standard error.
         """
-        sample = np.arange(min(SIZE_ROWS, len(sizes)))
+        sample = np.arange(min(VALIDATION_ROWS, len(sizes)))
         part = folds.take(sample)
         out = part.predicted
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
         codes, known = encoder.transform(predictions[sample]), rows[sample]
         X, k = np.hstack([codes, known]).astype(np.float64), codes.shape[1]
-        reach = SIZE_REACH * np.sqrt(float(known.var(axis=0).sum()) or 1.0)
-        kernel = Gaussian(SIZE_WIDTH * np.sqrt(k), columns=list(range(k)))
-        kernel += Matern(1.5, reach, columns=list(range(k, X.shape[1])))
+        deviation = np.sqrt(float(known.var(axis=0).sum()) or 1.0)
+        kernel = Gaussian(np.sqrt(k), columns=list(range(k)))
+        kernel += Matern(1.5, deviation, columns=list(range(k, X.shape[1])))
         gram, own_weight = np.array(kernel._gram(X, None)), weight[sample]
         usual = np.average(sizes, axis=0, weights=weight)
         logs = np.log((sizes[sample] + SMALLEST_SIZE * usual).clip(1e-300))
@@ -157,10 +153,9 @@ class Intervals:
     usual_novelty, least_novelty : float
         Sizes are proportional to the novelty relative to the usual one, but at least to
         this.
-    n_groups : float or None
-        Of rows in groups, (Σ_g W_g)² / Σ_g W_g² for the sums W_g of their weights: the
-        number of groups, if all are of one size. Of rows in time, the number of
-        independent rows that tell as much.
+    n_groups : float
+        Of rows in groups or in time, the number of independent rows that tell as much.
+        Infinite if rows are independent.
     """
 
     sizes: np.ndarray
@@ -172,7 +167,7 @@ class Intervals:
     alpha: float
     usual_novelty: float
     least_novelty: float = 1.0
-    n_groups: float | None = None
+    n_groups: float = np.inf
 
     @classmethod
     def of(
@@ -193,7 +188,7 @@ class Intervals:
         known ones the later they are, so their residuals are relative to their novelty.
         """
         own_weight = weight[evaluated] / weight[evaluated].mean()
-        near, sizes = rows[:NEAR_ROWS], np.abs(residuals)
+        near, sizes = rows[:VALIDATION_ROWS], np.abs(residuals)
         hidden = folds.is_hidden(evaluated)[:, : len(near)]
         far = novelty(kernel, alpha, rows[evaluated], near, hidden)
         usual = float(np.quantile(far, USUAL_NOVELTY))
@@ -204,12 +199,10 @@ class Intervals:
             rows[evaluated], predictions, sizes, own_weight, part
         )
         sizes = sizes / own
-        n_groups = None if folds.are_rows else 1.0
-        if part.groups is not None:
-            sums = np.bincount(part.groups, own_weight)
-            n_groups = float(sums.sum() ** 2 / (sums**2).sum())
-        elif not part.are_rows:
-            n_groups = _n_effective(np.copysign(sizes, residuals), part.codes)
+        n_groups = np.inf if folds.are_rows else 1.0
+        if not part.are_rows:
+            codes = part.codes if part.groups is None else part.groups
+            n_groups = _n_effective(np.copysign(sizes, residuals), codes)
         return cls(
             sizes,
             predictions,
@@ -230,8 +223,6 @@ class Intervals:
         is c(1 + 1/G) (Lee, Barber & Willett 2023, "Distribution-free inference with
         hierarchical data"), or that of the largest residual, if that is less.
         """
-        if self.n_groups is None:
-            return coverage
         n = float(self.weight.sum() ** 2 / (self.weight**2).sum())
         largest = (n - 0.5) / (n + 1)
         return min(coverage * (1 + 1 / self.n_groups), max(coverage, largest))
@@ -245,8 +236,8 @@ class Intervals:
         """
         level, out = self._level(coverage), np.empty(predictions.shape)
         m = len(self.sizes)
-        n_parts = int(np.clip(m * (1 - coverage) / OUTSIDE, 1, MAX_PARTS))
-        if self.n_groups is not None:
+        n_parts = max(int(m * (1 - coverage) / OUTSIDE), 1)
+        if np.isfinite(self.n_groups):
             n_parts = 1
         for j, own in enumerate(self.predictions.T):
             centres, quantiles = [], []
@@ -270,11 +261,11 @@ class Intervals:
 
 
 def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
-    """Return how many independent rows tell as much as periods of residuals (n, k).
+    """Return how many independent rows tell as much as residuals (n, k) of groups.
 
-    With the correlation ρ of two rows of one period, of m rows on average, it is
-    n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if periods are alike, and their
-    number if rows of a period are.
+    With the correlation ρ of two rows of one group or period, of m rows on average, it
+    is n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if groups are alike, and their
+    number if rows of a group are.
     """
     n = len(residuals)
     m = n / len(np.unique(codes))
