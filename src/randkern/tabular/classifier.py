@@ -82,8 +82,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     cells, each as dense as the table; rows left out of some cells choose the kernel,
     the penalty and the temperature. Logistic regression then has the exact kernel of
     all rows if time allows, or in overlapping cells of up to 16,000 rows
-    (:class:`~randkern.LocalClassifier`). With `groups` or `time`, kernels are not
-    learned from single cells, and the rows left out are whole folds.
+    (:class:`~randkern.LocalClassifier`). With `groups` or `time`, the rows left out are
+    whole folds.
 
     References
     ----------

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -154,9 +155,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         blocks += [(columns[at], [f"_{t}_sin", f"_{t}_cos"]) for at, t in self._phases]
         blocks += [(j, ["_missing"]) for j in columns[self._missing]]
         blocks += self._fit_categories(categories)
-        widths = [len(ends) for _, ends in blocks]
-        self._ends = [end for _, ends in blocks for end in ends]
-        self.columns_ = np.repeat([j for j, _ in blocks], widths)
+        sources, ends = zip(*blocks, strict=True)
+        widths = [*map(len, ends)]
+        self._ends = [*chain.from_iterable(ends)]
+        self.columns_ = np.repeat(sources, widths)
         self.blocks_ = np.repeat(np.arange(len(blocks)), widths)
         return self
 

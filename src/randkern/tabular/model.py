@@ -37,15 +37,6 @@ class Member:
     encoder: TabularEncoder
     fit: Any
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.pop("turn", None) is not None:
-            raise ValueError(
-                "the model is of an earlier version of randkern, and reads rotated "
-                "columns, which this version does not have; predict with the version "
-                "that wrote it, or fit the model again."
-            )
-        vars(self).update(state)
-
     def rows_of(self, X: Any) -> np.ndarray:
         """Return encoded rows for the fit."""
         return self.encoder.transform(X)
@@ -89,11 +80,6 @@ class TabularModel:
     after `target_transform`, from rows in which scores replace `texts` and stand beside
     categories.
     """
-
-    # Files of earlier versions do not have these.
-    target_transform: str | None = None
-    texts: TextEncoder | None = None
-    scores: CategoryScores | None = None
 
     def __init__(
         self,

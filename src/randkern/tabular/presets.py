@@ -78,10 +78,9 @@ SEARCHED_ONCE, _SEARCHED = 2500, 10_000
 # First descents of all kernels, and their steps. If the least rows take too long, as in
 # wide tables, steps are saved.
 _FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
-# Learning kernels further in cells, of which there are about so many at least.
+# Learning the best kernels in cells, of which there are about so many at least; for
+# classes, C is chosen there.
 _LEARNED, _LEARNED_CELLS = Step(0.6, 576, 1000), 10
-# Choosing the penalty of classes in cells, by two kernels with three penalties each.
-CHOOSING_CELLS, _CHOOSING = 8, Step(0.3, 48, 1000)
 # The most fits that are averaged, and their share of the limit.
 MAX_MEMBERS, _MEMBERS_SHARE = 3, 0.2
 # The largest share of the limit that a fit to all rows may take, and learning again.
@@ -203,14 +202,12 @@ class Plan:
         The most rows that are fitted, and those of each cell; 0: all at once.
     n_members : int
         Fits that are averaged.
-    choosing_rows : int
-        Rows of each of the cells that choose the penalty of classes.
     n_refits : int
         Kinds of kernels that are learned again without each fold.
     compared_rows : int
         Rows on which trials are compared.
     learned_rows : int
-        Rows of cells in which kernels are learned further.
+        Rows of cells in which kernels are learned further, and penalties chosen.
     searched_rows, more_rows : int
         Rows that the search uses, and those on which it continues the best trials, or
         that each step of a stream uses.
@@ -223,7 +220,6 @@ class Plan:
     fitted_rows: int
     cell_rows: int
     n_members: int
-    choosing_rows: int
     n_refits: int
     compared_rows: int
     learned_rows: int
@@ -283,7 +279,7 @@ def plan_of(
     in_cells = is_large or fit(n) > _LARGE_SHARE * time_limit
     is_small = n <= SEARCHED_ONCE and not in_cells
     fitted, cell_rows, n_members = n, 0, 1
-    n_refits, learned, choosing = 0, _LEAST_ROWS, _LEAST_ROWS
+    n_refits, learned = 0, _LEAST_ROWS
     if in_cells:
         share = _CELLS_SHARE * time_limit
         least = min(_CLASS_CELL_ROWS if n_classes else _CELL_ROWS, n)
@@ -300,8 +296,6 @@ def plan_of(
         budget.left -= seconds
         most = max(fitted // _LEARNED_CELLS, _LEAST_ROWS)
         learned = budget.rows(_LEARNED, evaluation, most)
-        if n_classes:
-            choosing = budget.rows(_CHOOSING, fit, n)
     else:
         n_members = min(max(int(_MEMBERS_SHARE * time_limit / fit(n)), 1), MAX_MEMBERS)
         budget.left -= n_members * fit(n)
@@ -326,7 +320,6 @@ def plan_of(
         fitted_rows=fitted,
         cell_rows=cell_rows,
         n_members=n_members,
-        choosing_rows=choosing,
         n_refits=n_refits,
         compared_rows=compared,
         learned_rows=learned,
