@@ -166,8 +166,8 @@ class Intervals:
     kernel: Kernel
     alpha: float
     usual_novelty: float
-    least_novelty: float
-    n_groups: float
+    least_novelty: float = 1.0
+    n_groups: float = np.inf
 
     @classmethod
     def of(
