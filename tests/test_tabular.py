@@ -589,6 +589,18 @@ def test_copies_of_rows_add_no_evidence(make):
         assert (again.predict(new) == fit.predict(new))[is_clear].all()
 
 
+@pytest.mark.parametrize("n", [40, 44])
+def test_models_read_rows_as_often_as_their_weights_say(n):
+    """Weights over their mean, times their mean, are here no whole numbers."""
+    rng = np.random.default_rng(0)
+    X, times = rng.exponential(size=(n, 1)), rng.integers(1, 5, size=n)
+    fit = rk.TabularRegressor(0.2, random_state=0).fit(X, X[:, 0], times)
+    encoder = fit.model_.members[0].encoder
+    again = clone(encoder).fit(np.repeat(X, times, axis=0))
+    expected = again.transform(X)
+    np.testing.assert_allclose(encoder.transform(X), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_say_which_rows_count(make):
