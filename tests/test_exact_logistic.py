@@ -18,7 +18,7 @@ LABELS = np.where(RNG.random(2 * N) < CHANCE, "yes", "no")
 @pytest.fixture
 def many(planned, no_deadline):
     """Tables of a few hundred rows are fitted like those of many: in one cell."""
-    planned(cell_rows=N, choosing_rows=400)
+    planned(cell_rows=N, learned_rows=400)
 
 
 def fitted(**arguments):
@@ -66,7 +66,7 @@ def test_three_classes(many):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_more_rows_are_fitted_in_cells(planned, no_deadline, n_classes):
-    planned(cell_rows=300, choosing_rows=400)
+    planned(cell_rows=300, learned_rows=400)
     labels = np.where((n_classes > 2) & (X.c > 1), "third", LABELS)
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
     assert model.fit_report_["rows_used"] == N
@@ -88,7 +88,7 @@ def test_groups_in_cells(many):
 @pytest.mark.slow
 def test_classes_of_one_row_are_fitted(planned, no_deadline):
     """If there is no time for all rows, there is for one of each class."""
-    planned(cell_rows=300, fitted_rows=600, choosing_rows=400)
+    planned(cell_rows=300, fitted_rows=600, learned_rows=400)
     labels = LABELS[:N].astype(object)
     labels[:20] = [f"rare {i}" for i in range(20)]
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels)

@@ -43,7 +43,7 @@ def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit, in_groups):
         for d in (5, 20, 100):
             plan = plan_of(n, d, n_classes, limit, in_groups)
             assert plan.search_seconds < plan.seconds < limit
-            if n > 5000:  # there is always more to do
+            if n > 6000:  # there is always more to do
                 assert plan.seconds > 0.5 * limit
 
 
@@ -86,7 +86,7 @@ def test_a_deadline_that_cuts_warns_and_leaves_a_good_model(kind, n, monkeypatch
     assert report["rows"] == n and 0 < report["rows_used"] <= n
     assert "the search" in report["cut"]
     board = model.leaderboard_
-    assert len(board) >= 6 and board["rows"].min() >= 200
+    assert len(board) >= 3 and board["rows"].min() >= 200
     assert board.groupby(["kernel", "numbers"]).ngroups >= 3
     assert model.score(X[n:], y[n:]) > 0.8
     assert model.feature_importances_.sum() == pytest.approx(1)

@@ -464,8 +464,6 @@ def _print_tables(console: Any, evaluated: Any, task: str) -> None:
 
 def _leaderboard(model: Any, task: str) -> Table:
     """Return a table of the kernels that were tried, the best first."""
-    from ..reporting.page import LENGTHSCALES
-
     trials = model.leaderboard_.sort_values("error", kind="stable")
     n_shown = min(len(trials), _SHOWN)
     of = "RMSE / std: of rows left out in the search"
@@ -476,7 +474,7 @@ def _leaderboard(model: Any, task: str) -> Table:
         caption=f"{of}; comparable only where the numbers of rows are equal",
         caption_justify="left",
     )
-    for name in ("kernel", "scaling", "lengthscales"):
+    for name in ("kernel", "scaling"):
         table.add_column(name)
     for name in ("rows", "RMSE / std", "seconds"):
         table.add_column(name, justify="right")
@@ -484,7 +482,6 @@ def _leaderboard(model: Any, task: str) -> Table:
         table.add_row(
             trial["kernel"],
             trial["numbers"],
-            LENGTHSCALES[trial["metric"]],
             f"{trial['rows']:,}",
             f"{trial['error']:.4f}",
             f"{trial['seconds']:.1f}",

@@ -37,8 +37,6 @@ _MAX_TRIALS = 12
 
 #: Draws a figure of a model and the target of a name; returns the caption.
 Draw = Callable[[Any, EvaluatedModel, str], "str | None"]
-#: What the metric of a trial says of the lengthscales of its kernel.
-LENGTHSCALES = {"none": "one", "diagonal": "per column"}
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,6 @@ def contents(
         "names": ["this model", *evaluated.others],
         "panels": [panel for panel in shown if not panel.is_late],
         "late": [panel.heading for panel in shown if panel.is_late],
-        "lengthscales": LENGTHSCALES,
         "classes": is_classifier(model),
         "trials": trials.head(_MAX_TRIALS).to_dict("records"),
         "code": model.model_.explain(),

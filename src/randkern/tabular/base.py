@@ -165,7 +165,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             {
                 "kernel": trial.form,
                 "numbers": trial.numbers,
-                "metric": trial.metric,
                 "rows": trial.n_rows,
                 "error": trial.error,
                 "seconds": trial.seconds,

@@ -27,7 +27,7 @@ from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.out_of_fold import Evaluated
-from randkern.tabular.presets import CHOOSING_CELLS, HELD_SHARE, Plan
+from randkern.tabular.presets import DRAWN_CELLS, HELD_SHARE, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -82,7 +82,7 @@ def chosen_in_cells(
     generator = stream.child("choosing").generator()
     fits, held_rows = [], []
     for cell in some_cells(
-        trials[0].kernel, U, plan.choosing_rows, CHOOSING_CELLS, generator
+        trials[0].kernel, U, plan.learned_rows, DRAWN_CELLS, generator
     ):
         n_held = math.ceil(HELD_SHARE * len(cell))
         known, held = table.folds.divided(generator.permutation(cell), n_held)

@@ -34,12 +34,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
     The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
-    With more than 2,500 rows (at most 10,000 are searched), they are learned by the
-    leave-one-out log loss of least squares with a temperature, on different rows in
-    each step. Logistic regression is then fitted with the best few kernels, each plus a
-    constant. The model is the weighted mean of the probabilities of these fits with the
-    smallest log loss, with a temperature. The log loss is that of five folds of rows
-    that are left out: up to some 800 rows, as the budget allows, also of the search.
+    Logistic regression is then fitted with the best few, each plus a constant. The
+    model is the weighted mean of the probabilities of these fits with the smallest log
+    loss, with a temperature. The log loss is that of five folds of rows that are left
+    out: up to some 800 rows, as the budget allows, also of the search.
 
     Parameters
     ----------
@@ -82,13 +80,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     cells, each as dense as the table; rows left out of some cells choose the kernel,
     the penalty and the temperature. Logistic regression then has the exact kernel of
     all rows if time allows, or in overlapping cells of up to 16,000 rows
-    (:class:`~randkern.LocalClassifier`). With `groups` or `time`, kernels are not
-    learned from single cells, and the rows left out are whole folds.
+    (:class:`~randkern.LocalClassifier`). With `groups` or `time`, the rows left out are
+    whole folds.
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks";
-    Owhadi & Yoo 2019, "Kernel flows: from learning kernels from data into the abyss".
+    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
 
     Examples
     --------

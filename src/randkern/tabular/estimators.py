@@ -64,9 +64,9 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     Columns are encoded by :class:`~randkern.TabularEncoder`. A Matérn, a Laplacian and
     a Gaussian kernel, and the sum of the best and a linear one, are then learned by
-    their evidence on at most 2,500 rows, with one lengthscale per column or one for
-    all. If fits are made in cells, the best is learned further there by its
-    leave-one-out error.
+    their evidence on at most 2,500 rows, with one lengthscale per column. If fits are
+    made in cells, the best few are learned further there, and the one with the smallest
+    error of rows left out is fitted.
 
     The best kernel is fitted to all rows, or the weighted mean of the best few if its
     error on rows left out is smaller. Up to some 800 rows, as the budget allows,
@@ -104,11 +104,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         The fitted parts; ``model_.to_estimator()`` is an unfitted estimator of
         public classes with the same kernels.
     leaderboard_ : DataFrame
-        The trials: ``kernel``, ``numbers`` (how they are scaled), ``metric``
-        (``"none"`` or ``"diagonal"``), ``rows``, ``error`` (root mean
-        squared leave-one-out error, relative to predicting the mean) and ``seconds``;
-        sorted by ``rows``, descending, then by ``error``. Without pandas, a list of
-        dicts.
+        The trials: ``kernel``, ``numbers`` (how they are scaled), ``rows``, ``error``
+        (root mean squared leave-one-out error, relative to predicting the mean) and
+        ``seconds``; sorted by ``rows``, descending, then by ``error``. Without pandas,
+        a list of dicts.
     feature_importances_ : ndarray of shape (d,)
         Permutation importances, with sum 1: how much the squared error of least squares
         with the model's kernel of largest weight grows if the column is shuffled, for
@@ -128,9 +127,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     typical core, up to 14,000 rows in the default of 60 seconds, and never more than
     16,000. For more rows, or if time is short, the kernel is exact in overlapping cells
     (:class:`~randkern.LocalRegressor`), and up to 1,500 rows are held out, which
-    evaluate the fit: whole groups or periods with `groups` or `time`. Without these,
-    the kernel is learned further from the rows of a few cells, which resolve more
-    detail than a sample of the table. Categories are one column per value, so the
+    evaluate the fit: whole groups or periods with `groups` or `time`. Kernels are
+    learned further from the rows of a few cells, which resolve more detail than a
+    sample of the table. Categories are one column per value, so the
     linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
     add.
 

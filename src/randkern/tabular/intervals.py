@@ -166,8 +166,8 @@ class Intervals:
     kernel: Kernel
     alpha: float
     usual_novelty: float
-    least_novelty: float = 1.0
-    n_groups: float = np.inf
+    least_novelty: float
+    n_groups: float
 
     @classmethod
     def of(

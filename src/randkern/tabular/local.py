@@ -66,13 +66,12 @@ def learned_in_cells(
             break
         encoded = [learning.encoded_table(trial, part) for part in parts]
         blocks = learning.blocks[trial.numbers]
-        options = learning.loss, is_in_time, trial.origin
+        options = learning.loss, is_in_time
         goal = Evidence(trial.kernel, encoded[:n_learned], blocks, *options)
-        goal.descend(goal.start(trial.alpha), CELL_STEPS)
+        goal.descend(trial.alpha, CELL_STEPS)
         _, theta = goal.best
         again = replace(
             trial,
-            metric="diagonal",
             kernel=goal.kernel(theta),
             alpha=goal.alpha(theta),
             n_rows=len(table),

@@ -153,9 +153,9 @@ class Objective(ABC):
 
     Tables of encoded rows, most often a single one, have it in common. The last entry
     of θ is log α; the others are hyperparameters, first lengthscales, which the columns
-    of a block share. An `origin` is the mean of a normal prior on these. `allowed` is
-    asked before every evaluation; only the first is computed in any case. `best` is the
-    smallest value, and its θ.
+    of a block share. A normal prior on these has the mean `origin`, if there is one.
+    `allowed` is asked before every evaluation; only the first is computed in any case.
+    `best` is the smallest value, and its θ.
     """
 
     def __init__(
@@ -165,14 +165,13 @@ class Objective(ABC):
         blocks: np.ndarray,
         loss: Loss,
         allowed: Callable[[], bool] = lambda: True,
-        origin: np.ndarray | None = None,
     ):
         self.hyper, self.loss = Hyperparameters(kernel), loss
         others = np.arange(self.hyper.size - len(blocks))
         self.ties = np.append(blocks, blocks.max(initial=-1) + 1 + others)
         self.tables = [table.normalised() for table in tables]
         self.allowed = allowed
-        self.origin: Any = origin
+        self.origin: Any = None
         self.best: tuple[float, Any] = (math.inf, None)
 
     def start(self, alpha: float) -> np.ndarray:
@@ -239,12 +238,13 @@ class Objective(ABC):
     def _criterion(self, solved: list[Solved]) -> tuple[float, list[np.ndarray]]:
         """Return what is minimised, and M of its derivative for each table."""
 
-    def descend(self, theta: np.ndarray, steps: int) -> None:
-        """Minimise by L-BFGS, starting from θ; `best` holds the best point found."""
-        low, high = np.log(LENGTHSCALES)
+    def descend(self, alpha: float, steps: int) -> None:
+        """Minimise by L-BFGS from the start, which is the mean of the prior."""
+        theta, (low, high) = self.start(alpha), np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
         options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _MIN_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
+        self.origin = theta[:-1].copy()
         descend = partial(
             minimize, self, jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
