@@ -27,7 +27,7 @@ from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.out_of_fold import Evaluated
-from randkern.tabular.presets import DRAWN_CELLS, HELD_SHARE, Plan
+from randkern.tabular.presets import DRAWN_CELLS, HELD_SHARE, MAX_MEMBERS, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -72,29 +72,34 @@ def chosen_in_folds(
 def chosen_in_cells(
     trials: Sequence[Trial], learning: Learning, stream: Stream
 ) -> tuple[Chosen, Table]:
-    """Return the part whose kernel and C have the least losses in single cells.
+    """Return the part of the least log loss of rows held out of some cells, and these.
 
-    Also the rows held out of some cells, by whose log loss C is chosen.
+    Its kernel is one of the best of those that are learned in cells.
     """
     table, plan = learning.table, learning.plan
     U = learning.encoded(trials[0], table.X, "float32")
-    trial = learned_in_cells(trials, U, learning, stream)
+    learned = learned_in_cells(trials, U, learning, stream)
     generator = stream.child("choosing").generator()
-    fits, held_rows = [], []
-    for cell in some_cells(
-        trials[0].kernel, U, plan.learned_rows, DRAWN_CELLS, generator
-    ):
+    splits = []
+    kernel, rows = trials[0].kernel, plan.learned_rows
+    for cell in some_cells(kernel, U, rows, DRAWN_CELLS, generator):
         n_held = math.ceil(HELD_SHARE * len(cell))
-        known, held = table.folds.divided(generator.permutation(cell), n_held)
-        piece = table.take(np.append(known, held))
-        encoded = learning.encoded_table(trial, piece, "float32")
-        problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
-        positions = np.split(np.arange(len(piece)), [len(known)])
-        fits.append(HeldOut(problem, encoded, *positions))
-        held_rows.append(held)
-    unknown = table.take(np.concatenate(held_rows))
-    part = with_best_strength(trial, fits, unknown, learning.deadline)
-    return [(1.0, part)], unknown
+        splits.append(table.folds.divided(generator.permutation(cell), n_held))
+    unknown = table.take(np.concatenate([held for _, held in splits]))
+    parts: list[Part] = []
+    for trial in learned[:MAX_MEMBERS]:
+        if parts and learning.deadline.ends(COMPARISON):
+            break
+        fits = []
+        for known, held in splits:
+            piece = table.take(np.append(known, held))
+            encoded = learning.encoded_table(trial, piece, "float32")
+            problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
+            positions = np.split(np.arange(len(piece)), [len(known)])
+            fits.append(HeldOut(problem, encoded, *positions))
+        options = fits, unknown, learning.deadline
+        parts.append(with_best_strength(trial, *options))
+    return [(1.0, min(parts, key=lambda part: part.loss))], unknown
 
 
 def fit_parts(chosen: Chosen, learning: Learning) -> list[tuple[Member, Trial]]:

@@ -42,8 +42,8 @@ def some_cells(
 
 def learned_in_cells(
     trials: Sequence[Trial], U: np.ndarray, learning: Learning, stream: Stream
-) -> Trial:
-    """Return the kernel with the smallest loss of rows left out of single cells.
+) -> list[Trial]:
+    """Return kernels by their loss of rows left out of single cells, the best first.
 
     The first trials are learned further by their evidence in two thirds of some cells,
     as independent processes with the same kernel and noise, and compared in the others,
@@ -54,7 +54,7 @@ def learned_in_cells(
     generator = stream.child("cells").generator()
     cells = some_cells(trials[0].kernel, U, m, DRAWN_CELLS, generator)
     if len(cells) < 4 or deadline.ends(COMPARISON):
-        return trials[0]
+        return list(trials[:1])
     parts, n_learned = [table.take(cell) for cell in cells], len(cells) * 2 // 3
 
     def is_in_time() -> bool:
@@ -79,7 +79,7 @@ def learned_in_cells(
         for each in (trial, again):
             loss = _loss_in_cells(each, encoded[n_learned:], learning.loss)
             candidates.append((loss, each))
-    return min(candidates, key=itemgetter(0))[1]
+    return [trial for _, trial in sorted(candidates, key=itemgetter(0))]
 
 
 def _loss_in_cells(trial: Trial, cells: Sequence[Table], loss: Loss) -> float:
@@ -106,7 +106,7 @@ def fit_in_cells(
     would be larger.
     """
     U = learning.encoded(trials[0], table.X, "float32")
-    trial = learned_in_cells(trials, U, learning, stream)
+    trial = learned_in_cells(trials, U, learning, stream)[0]
     if trial.numbers != trials[0].numbers:
         U = learning.encoded(trial, table.X, "float32")
     ridge = ExactRidge(trial.kernel, float(trial.alpha))

@@ -22,7 +22,6 @@ from randkern.tabular.objectives import (
 )
 from randkern.tabular.presets import (
     FIRST_ALPHA,
-    FIRST_SPREAD,
     FLOOR,
     LINEAR_WEIGHT,
     RELEARNING_STEPS,
@@ -122,7 +121,7 @@ class KernelSearch:
     def start(self, form: str, numbers: str) -> Trial:
         """Return a kernel with one lengthscale, by the deviation of whole rows."""
         X, name = self.codes[numbers], form.removesuffix(_AND_LINEAR)
-        lengthscale = FIRST_SPREAD * math.sqrt(float(X.var(axis=0).sum()) or 1.0)
+        lengthscale = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
         if name == "Laplacian L1":
             lengthscale *= math.sqrt(X.shape[1])
         kernel = FORMS[name](np.full(X.shape[1], lengthscale))
