@@ -18,10 +18,10 @@ import randkern as rk
 from randkern import cli
 from randkern.study.splitting import Splitting
 from randkern.tabular import estimators
+from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import least_penalty, leave_one_out
-from randkern.tabular.objectives import LeaveOneOut, log_loss
 from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -60,10 +60,9 @@ def test_residuals_of_folds_are_those_of_fits_without_them(folds):
     np.testing.assert_allclose(found, expected[folds.predicted], rtol=1e-9)
 
 
-def test_gradient_of_the_loss_of_groups():
-    codes = 2.0 * (Y.argmax(axis=1)[:, None] == np.arange(2)) - 1
-    encoded = [Table(X, codes, WEIGHT, folds=FOLDS["groups"])]
-    goal = LeaveOneOut(rk.Matern(1.5, np.ones(3)), encoded, np.arange(3), log_loss)
+def test_gradient_of_the_evidence_of_groups():
+    encoded = [Table(X, Y, WEIGHT, folds=FOLDS["groups"].with_effect(Y))]
+    goal = Evidence(rk.Matern(1.5, np.ones(3)), encoded, np.arange(3))
     theta = goal.start(0.1)
     _, gradient = goal(theta)
     steps = 1e-5 * np.eye(4)

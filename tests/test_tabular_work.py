@@ -37,11 +37,10 @@ def test_a_search_has_a_floor(n_classes, limit, d):
 
 @pytest.mark.parametrize("n_classes", [0, 2, 5])
 @pytest.mark.parametrize("limit", [10, 30, 60, 120])
-@pytest.mark.parametrize("in_groups", [False, True])
-def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit, in_groups):
+def test_plans_take_most_of_the_limit_but_not_more(n_classes, limit):
     for n in (500, 900, 2000, 6000, 15_000, 50_000, 10**6):
         for d in (5, 20, 100):
-            plan = plan_of(n, d, n_classes, limit, in_groups)
+            plan = plan_of(n, d, n_classes, limit)
             assert plan.search_seconds < plan.seconds < limit
             if n > 6000:  # there is always more to do
                 assert plan.seconds > 0.5 * limit

@@ -30,8 +30,8 @@ from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import Learning
+from randkern.tabular.leave_one_out import log_squares
 from randkern.tabular.model import Member, TabularModel
-from randkern.tabular.objectives import log_squares
 from randkern.tabular.presets import (
     EFFECT_ROWS,
     INDICATORS_PER_NUMBER,
@@ -125,9 +125,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         table = table.merged(encoder)
         n_numbers, *indicators = encoder.widths_
         d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
-        in_groups = n_classes > 0 and table.folds.groups is not None
         sizes = len(table), max(d, 1), n_classes
-        return table, plan_of(*sizes, float(self.time_limit), in_groups)
+        return table, plan_of(*sizes, float(self.time_limit))
 
     def _search(
         self, learning: Learning, stream: Stream, report: FitReport

@@ -23,7 +23,7 @@ from randkern.tabular.class_fits import (
     used_rows,
 )
 from randkern.tabular.learning import Learning
-from randkern.tabular.objectives import log_loss
+from randkern.tabular.leave_one_out import log_loss
 from randkern.tabular.out_of_fold import evaluated
 from randkern.tabular.presets import Deadline
 from randkern.tabular.rows import Table

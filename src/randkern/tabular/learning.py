@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.objectives import Loss
+from randkern.tabular.leave_one_out import Loss
 from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
@@ -88,11 +88,6 @@ class Learning:
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def codes_of(self, trials: Sequence[Trial], X: Any) -> dict[str, np.ndarray]:
-        """Return rows encoded for each scaling of numbers of the trials."""
-        names = dict.fromkeys(trial.numbers for trial in trials)
-        return {name: self.encoders[name].transform(X) for name in names}
-
     def encoded_table(
         self, trial: Trial, table: Table, dtype: str = "float64"
     ) -> Table:
@@ -111,7 +106,6 @@ class Learning:
             self.blocks,
             self.sample,
             order,
-            self.loss,
             self.deadline,
             step,
             report,

@@ -1,4 +1,4 @@
-"""Residuals of ridge regression for rows that it leaves out, in closed form.
+"""Residuals of ridge regression for rows that it leaves out, and their losses.
 
 With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
 regression with an intercept is P = C − uuᵀ/(1ᵀu). The leave-one-out residual of row i
@@ -9,13 +9,16 @@ e_S = P_SS⁻¹ (PY)_S.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.special import log_softmax
 
 from randkern.backend.blas import short_on_one_thread
 from randkern.kernels import Kernel
+from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.solvers import mirror_upper
 from randkern.tabular.folds import Folds
 from randkern.tabular.rows import Table
@@ -133,3 +136,28 @@ def leave_one_out(kernel: Kernel, alpha: float, table: Table) -> np.ndarray | No
     # A large mean would cost accuracy.
     Y = table.Y - np.average(table.Y, axis=0, weights=table.weight)
     return left_out(gram, penalty, Y, table.folds)
+
+
+# Of predictions (n, k), targets and weights.
+Loss = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+
+
+def log_squares(F: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
+    """Return the logarithm of the mean squared error."""
+    total = float((weight @ (Y - F) ** 2).sum())
+    return math.log(max(total / len(Y), 1e-30))
+
+
+def log_loss(F: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> float:
+    """Return twice the mean log loss of calibrated decisions.
+
+    Decisions F are divided by the temperature with the smallest log loss; codes Y are
+    ±1, with one column for two classes. Labels are those of `temperature_of`.
+    """
+    if Y.shape[1] == 1:
+        F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
+    temperature = temperature_of(F, Y > 0, weight)
+    spread = smoothed_share(len(Y), weight)
+    labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
+    P = log_softmax(F / temperature, axis=1)
+    return -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)

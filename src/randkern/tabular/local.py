@@ -20,11 +20,11 @@ from randkern._random import Stream
 from randkern.kernels import Kernel
 from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
+from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.leave_one_out import leave_one_out
+from randkern.tabular.leave_one_out import Loss, leave_one_out
 from randkern.tabular.model import Member, fit_quietly
-from randkern.tabular.objectives import Evidence, Loss
 from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS, N_REFINED
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
@@ -66,8 +66,7 @@ def learned_in_cells(
             break
         encoded = [learning.encoded_table(trial, part) for part in parts]
         blocks = learning.blocks[trial.numbers]
-        options = learning.loss, is_in_time
-        goal = Evidence(trial.kernel, encoded[:n_learned], blocks, *options)
+        goal = Evidence(trial.kernel, encoded[:n_learned], blocks, is_in_time)
         goal.descend(trial.alpha, CELL_STEPS)
         _, theta = goal.best
         again = replace(
@@ -93,7 +92,7 @@ def _loss_in_cells(trial: Trial, cells: Sequence[Table], loss: Loss) -> float:
         predictions.append(cell.Y[out] - residuals)
         targets.append(cell.Y[out])
         weights.append(cell.weight[out])
-    return loss(*map(np.concatenate, (predictions, targets, weights)))[0]
+    return loss(*map(np.concatenate, (predictions, targets, weights)))
 
 
 def fit_in_cells(

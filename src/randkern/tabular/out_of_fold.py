@@ -89,7 +89,7 @@ def _evaluated(trial: Trial, learning: Learning, known: Table) -> Evaluated:
         trial = replace(trial, alpha=10 * trial.alpha)
     out = known.folds.predicted
     Y, weight = known.Y[out], known.weight[out]
-    loss, _ = learning.loss(Y - residuals, Y, weight)
+    loss = learning.loss(Y - residuals, Y, weight)
     n_fits = len(np.unique(known.folds.codes[out]))
     return Evaluated(trial, (trial,) * n_fits, residuals, loss)
 
@@ -107,5 +107,5 @@ def _learned_again(trial: Trial, learning: Learning, known: Table) -> Evaluated 
             return None
         residuals[rows] = unknown[rows]
         without.append(learned)
-    loss, _ = learning.loss(known.Y - residuals, known.Y, known.weight)
+    loss = learning.loss(known.Y - residuals, known.Y, known.weight)
     return Evaluated(trial, tuple(without), residuals, loss)

@@ -248,9 +248,7 @@ class _Budget:
         return rows
 
 
-def plan_of(
-    n: int, d: int, n_classes: int, time_limit: float, in_groups: bool = False
-) -> Plan:
+def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     """Return the plan for n rows of d encoded columns.
 
     Parameters
@@ -259,9 +257,6 @@ def plan_of(
     n_classes : int
         0: regression.
     time_limit : float
-    in_groups : bool
-        Whether rows are labels of groups, few of which kernels overfit: even one is
-        learned again.
     """
     budget = _Budget(_USED * time_limit)
 
@@ -301,7 +296,7 @@ def plan_of(
     if is_small:
         refit = FOLDS * _RELEARNING * evaluation(n - n // FOLDS)
         n_refits = min(int(_LARGE_SHARE * time_limit / refit), _MOST_REFITS)
-        n_refits = n_refits if n_refits >= (1 if in_groups else MAX_MEMBERS) else 0
+        n_refits = n_refits if n_refits >= MAX_MEMBERS else 0
         budget.left -= n_refits * refit
     compared = 0 if in_cells else budget.rows(_COMPARED, comparison, n)
     before = budget.left

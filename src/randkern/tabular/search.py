@@ -1,4 +1,4 @@
-"""The search for a kernel: by its evidence, of labels of groups by left-out errors."""
+"""The search for a kernel by its evidence."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ import numpy as np
 
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels import Gaussian, Kernel, Laplacian, Linear, Matern
-from randkern.tabular.objectives import (
-    Evidence,
-    LeaveOneOut,
-    Loss,
-    Objective,
-    is_noisy,
-)
+from randkern.tabular.evidence import Evidence
 from randkern.tabular.presets import (
     FIRST_ALPHA,
     FLOOR,
@@ -64,8 +58,7 @@ class KernelSearch:
     `blocks` the blocks of columns that share a lengthscale. The rows are used in
     `order`. All trials are in `trials`. The search ends with the deadline of its
     `step`, but not before the first three kernels, or if `report`, called with every
-    trial, says so: it is then `stopped`. Kernels are learned by their evidence; those
-    of labels of groups, by the leave-one-out loss.
+    trial, says so: it is then `stopped`.
     """
 
     def __init__(
@@ -74,20 +67,14 @@ class KernelSearch:
         blocks: dict[str, np.ndarray],
         table: Table,
         order: np.ndarray,
-        loss: Loss,
         deadline: Deadline,
         step: str,
         report: Callable[[Trial], bool] = lambda _: False,
     ):
         self.codes, self.blocks, self.table, self.order = codes, blocks, table, order
-        self.loss, self.deadline = loss, deadline
-        self.step, self.report = step, report
+        self.deadline, self.step, self.report = deadline, step, report
         self.trials: list[Trial] = []
         self.stopped = False
-        folds, by_evidence = table.folds, True
-        if not folds.are_rows:  # of labels of 50 new groups, log loss would be .03 more
-            by_evidence = folds.is_forward or not is_noisy(loss)
-        self.criterion: type[Objective] = Evidence if by_evidence else LeaveOneOut
 
     # -- the search -------------------------------------------------------------------
 
@@ -104,7 +91,7 @@ class KernelSearch:
                 break
             trials.append(self.descend(self.start(form, numbers), n, steps))
         trials.sort(key=attrgetter("loss"))
-        if not (is_noisy(self.loss) or self._over):
+        if self.table.labels is None and not self._over:
             # Linear targets without noise are then predicted to rounding.
             start = self.start(trials[0].form + _AND_LINEAR, trials[0].numbers)
             trials.append(self.descend(start, n, steps))
@@ -136,7 +123,7 @@ class KernelSearch:
         began = working_seconds()
         table = replace(self.table, X=self.codes[start.numbers]).take(self.order[:n])
         blocks, is_in_time = self.blocks[start.numbers], self._is_in_time
-        goal = self.criterion(start.kernel, [table], blocks, self.loss, is_in_time)
+        goal = Evidence(start.kernel, [table], blocks, is_in_time)
         goal.descend(start.alpha, steps)
         value, theta = goal.best
         trial = replace(
