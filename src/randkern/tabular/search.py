@@ -19,6 +19,7 @@ from randkern.tabular.presets import (
     FLOOR,
     LINEAR_WEIGHT,
     RELEARNING_STEPS,
+    SPARSE_SPREAD,
     Deadline,
     Plan,
 )
@@ -85,11 +86,14 @@ class KernelSearch:
         fits in cells, where more follows.
         """
         n, steps = plan.first_rows, plan.first_steps
+        is_sparse = plan.in_cells and self.table.labels is not None
+        spread = SPARSE_SPREAD if is_sparse else 1.0
         trials: list[Trial] = []
         for numbers, form in product(self.codes, FORMS):
             if trials and self._over:
                 break
-            trials.append(self.descend(self.start(form, numbers), n, steps))
+            start = self.start(form, numbers, spread)
+            trials.append(self.descend(start, n, steps))
         trials.sort(key=attrgetter("loss"))
         if self.table.labels is None and not self._over:
             # Linear targets without noise are then predicted to rounding.
@@ -105,10 +109,10 @@ class KernelSearch:
         start = self.start(like.form, like.numbers)
         return self.descend(start, len(self.order), RELEARNING_STEPS)
 
-    def start(self, form: str, numbers: str) -> Trial:
-        """Return a kernel with one lengthscale, by the deviation of whole rows."""
+    def start(self, form: str, numbers: str, spread: float = 1.0) -> Trial:
+        """Return a kernel with one lengthscale, relative to the spread of rows."""
         X, name = self.codes[numbers], form.removesuffix(_AND_LINEAR)
-        lengthscale = math.sqrt(float(X.var(axis=0).sum()) or 1.0)
+        lengthscale = spread * math.sqrt(float(X.var(axis=0).sum()) or 1.0)
         if name == "Laplacian L1":
             lengthscale *= math.sqrt(X.shape[1])
         kernel = FORMS[name](np.full(X.shape[1], lengthscale))
