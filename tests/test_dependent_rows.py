@@ -392,3 +392,19 @@ def test_splits_of_studies(kind, task):
         if kind == "time":
             assert values[known].max() < values[out].min()
     assert 35 <= len(splits[0][1]) <= 65
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("n_groups", [4, 30])
+def test_intervals_of_large_tables_cover_new_groups(n_groups, no_deadline):
+    """Groups that are held out of cells are few: intervals know that."""
+    n, r = 5000, np.random.default_rng(0)
+    groups, rows = r.integers(0, n_groups, n), r.normal(size=(n, 4))
+    y = np.sin(rows[:, 0]) + r.normal(size=n_groups)[groups] + 0.3 * r.normal(size=n)
+    model = rk.TabularRegressor(time_limit=2, random_state=0)
+    model.fit(rows, y, groups=groups)
+    assert model.fit_report_["plan"]["cell_rows"]
+    rows = r.normal(size=(n, 4))
+    y = np.sin(rows[:, 0]) + r.normal(size=n) + 0.3 * r.normal(size=n)
+    low, high = model.predict_interval(rows).T
+    assert np.mean((low <= y) & (y <= high)) > 0.75

@@ -103,3 +103,19 @@ def test_labels_without_noise_do_not_set_the_penalty(no_deadline):
     fit = rk.TabularClassifier(0.5, random_state=0).fit(X, X[:, 0] > 0.5)
     assert all(0.3 <= member.fit.C <= 1e5 for member in fit.model_.members)
     assert fit.score(X, X[:, 0] > 0.5) > 0.97
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("n_rare", [1, 40])
+def test_classes_of_one_region_have_probabilities(n_rare, no_deadline):
+    """Most cells know one class, and say nothing of C and the temperature."""
+    r = np.random.default_rng(0)
+    rows = r.normal(size=(8000, 6))
+    score = rows[:, 0] + 0.5 * rows[:, 1] + 0.3 * r.normal(size=8000)
+    y = score >= np.sort(score[:4000])[-n_rare]
+    model = rk.TabularClassifier(time_limit=3, random_state=0).fit(
+        rows[:4000], y[:4000]
+    )
+    share = np.full(4000, n_rare / 4000)
+    constant = log_loss(y[4000:], share)
+    assert log_loss(y[4000:], model.predict_proba(rows[4000:])) < 2 * constant

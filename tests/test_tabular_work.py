@@ -188,21 +188,6 @@ def test_the_same_model_beside_busy_processes(kind, n):
     assert first == second
 
 
-@pytest.mark.slow
-def test_models_of_earlier_versions_that_rotate_columns_are_refused(tmp_path):
-    """They would predict without it."""
-    X, y = table_of(40)
-    model = rk.TabularRegressor(0.1, random_state=0).fit(X, y)
-    model.model_.members[0].turn = None  # as most of them have it
-    rk.save(model, tmp_path / "model.skops")
-    again = rk.load(tmp_path / "model.skops")
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    model.model_.members[0].turn = np.eye(6)
-    rk.save(model, tmp_path / "model.skops")
-    with pytest.raises(ValueError, match="earlier version.*fit the model again"):
-        rk.load(tmp_path / "model.skops")
-
-
 # -- threads ---------------------------------------------------------------------------
 
 

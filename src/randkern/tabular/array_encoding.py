@@ -32,7 +32,7 @@ def encode_columns(encoder: TabularEncoder, columns: list[Any], known: IsKnown) 
     ]
     joined = ops_of(numbers[0]).hstack(numbers) if numbers else None
     # Models fitted in single precision expect such rows.
-    return as_float64(encoder.encoded(joined, codes))
+    return as_float64(encoder._encoded(joined, codes))
 
 
 def score_columns(

@@ -59,7 +59,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     }
 
     _loss = staticmethod(log_squares)
-    # Files of earlier versions do not have these.
     _texts: TextEncoder | None = None
     _scores: CategoryScores | None = None
 
@@ -205,16 +204,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         Of labels, the same number of rows of each class, as far as there are enough: a
         few rows of a rare class tell little.
         """
-        sample = learning.sample
-        positions = np.arange(len(sample))
-        if sample.labels is not None:
-            positions = np.argsort(_ranks_within(sample.labels), kind="stable")
+        rows, labels = learning.order, learning.table.labels
+        if labels is not None:
+            rows = rows[np.argsort(_ranks_within(labels[rows]), kind="stable")]
+        shown = learning.table.take(rows[:EFFECT_ROWS])
         _, trial = max(parts, key=lambda part: part[0])
-        codes = learning.codes[trial.numbers]
-        shown = replace(sample, X=codes, labels=None, counts=None)
+        shown = replace(learning.encoded_table(trial, shown), labels=None, counts=None)
         self._effects = ColumnEffects(
             trial,
-            shown.take(positions[:EFFECT_ROWS]),
+            shown,
             learning.encoders[trial.numbers].columns_,
             seed=int(stream.child("importances").generator().integers(2**31)),
         )

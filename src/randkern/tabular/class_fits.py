@@ -27,7 +27,7 @@ from randkern.tabular.learning import COMPARISON, Learning
 from randkern.tabular.local import learned_in_cells, some_cells
 from randkern.tabular.model import Member, fit_quietly
 from randkern.tabular.out_of_fold import Evaluated
-from randkern.tabular.presets import DRAWN_CELLS, HELD_SHARE, MAX_MEMBERS, Plan
+from randkern.tabular.presets import HELD_SHARE, MAX_MEMBERS, Plan
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -82,9 +82,12 @@ def chosen_in_cells(
     generator = stream.child("choosing").generator()
     splits = []
     kernel, rows = trials[0].kernel, plan.learned_rows
-    for cell in some_cells(kernel, U, rows, DRAWN_CELLS, generator):
+    for cell in some_cells(kernel, U, table.Y, rows, generator):
         n_held = math.ceil(HELD_SHARE * len(cell))
         splits.append(table.folds.divided(generator.permutation(cell), n_held))
+    # Fits to one class say nothing of the penalty.
+    several = [each for each in splits if np.ptp(table.labels[each[0]])]
+    splits = several or splits
     unknown = table.take(np.concatenate([held for _, held in splits]))
     parts: list[Part] = []
     for trial in learned[:MAX_MEMBERS]:

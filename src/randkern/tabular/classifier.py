@@ -151,7 +151,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         pairs = fit_parts(chosen, learning)
         P = np.sum([weight * part.P for weight, part in chosen], axis=0)
         of_class = unknown.labels[:, None] == np.arange(k)
-        self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
+        self.temperature_ = 1.0
+        if np.ptp(P):  # else, no fit knows several classes
+            self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
         parts = self._keep_model(pairs, learning, temperature=self.temperature_)
         self._keep_effects(learning, parts, stream)
         self._report(plan, deadline, len(y), n_planned - len(table), 0)

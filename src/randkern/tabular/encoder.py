@@ -254,9 +254,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         for j, values in categories.items():
             self._check_known(j, values)
             codes.append(self.codes_[j][places_of(values, self.levels_[j])])
-        return np.asarray(self.encoded(numbers, codes))
+        return np.asarray(self._encoded(numbers, codes))
 
-    def encoded(self, numbers: Any, codes: list[Any]) -> Any:
+    def _encoded(self, numbers: Any, codes: list[Any]) -> Any:
         """Return encoded rows as an array of the library of its arguments.
 
         Parameters

@@ -23,6 +23,8 @@ from randkern.tabular.local import fit_again, fit_in_cells
 from randkern.tabular.model import Member
 from randkern.tabular.out_of_fold import Evaluated, evaluated
 from randkern.tabular.presets import (
+    FOLDS,
+    HELD_GROUPS,
     MAX_MEMBERS,
     VALIDATION_ROWS,
     Deadline,
@@ -400,6 +402,9 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     seed = int(stream.child("held out").generator().integers(2**31))
     order = np.random.default_rng(seed).permutation(n)
     n_held = min(VALIDATION_ROWS, -(-n // 16))
+    if rows.folds.groups is not None:  # few groups say little of others
+        n_groups = rows.folds.n_independent
+        n_held = max(n_held, n * min(HELD_GROUPS, n_groups // FOLDS) // n_groups)
     is_forward = rows.folds.is_forward
     if n - n_held > most and is_forward:
         _, order = rows.folds.divided(order, max(most, n // 2))

@@ -66,9 +66,9 @@ class Folds:
     def take(self, rows: np.ndarray) -> Folds:
         """Return the folds of some rows; if they are of one fold, each is its own."""
         codes = self.codes[rows]
-        if (codes == codes[:1]).all():
-            return Folds.of_rows(len(codes))
         groups = None if self.groups is None else self.groups[rows]
+        if (codes == codes[:1]).all():
+            return Folds(np.arange(len(codes)), groups=groups)
         return replace(self, codes=codes, groups=groups)
 
     def among(self, rows: np.ndarray, n_folds: int = FOLDS) -> Folds:

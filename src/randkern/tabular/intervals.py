@@ -199,9 +199,11 @@ class Intervals:
             rows[evaluated], predictions, sizes, own_weight, part
         )
         sizes = sizes / own
-        n_groups = np.inf if folds.are_rows else 1.0
-        if not part.are_rows:
-            codes = part.codes if part.groups is None else part.groups
+        n_groups = np.inf
+        if part.groups is not None:
+            n_groups = _n_effective(np.copysign(sizes, residuals), part.groups)
+        elif not folds.are_rows:  # all may be of one period
+            codes = np.zeros(len(sizes)) if part.are_rows else part.codes
             n_groups = _n_effective(np.copysign(sizes, residuals), codes)
         return cls(
             sizes,
@@ -267,6 +269,7 @@ def _n_effective(residuals: np.ndarray, codes: np.ndarray) -> float:
     is n/(1 + (m − 1)ρ) (Kish 1965, "Survey sampling"): n if groups are alike, and their
     number if rows of a group are.
     """
-    n = len(residuals)
-    m = n / len(np.unique(codes))
-    return n / (1 + (m - 1) * correlation_within(residuals, codes))
+    n, n_groups = len(residuals), len(np.unique(codes))
+    if n_groups == 1:
+        return 1.0
+    return n / (1 + (n / n_groups - 1) * correlation_within(residuals, codes))

@@ -31,13 +31,16 @@ from randkern.tabular.search import Trial
 
 
 def some_cells(
-    kernel: Kernel, U: np.ndarray, m: int, n_cells: int, generator: np.random.Generator
+    kernel: Kernel, U: np.ndarray, Y: np.ndarray, m: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Return the rows of some cells of at most m rows each."""
-    scaled = scaled_rows(kernel, U, Stream(0))
-    _, numbers = CellTree.grow(scaled, m)
-    drawn = generator.permutation(len(numbers))[:n_cells]
-    return [numbers[cell] for cell in drawn]
+    """Return the rows of some cells of at most m rows each.
+
+    Those whose targets Y differ come first: others teach no kernel, and no penalty.
+    """
+    _, cells = CellTree.grow(scaled_rows(kernel, U, Stream(0)), m)
+    drawn = [cells[at] for at in generator.permutation(len(cells))]
+    drawn.sort(key=lambda cell: not np.ptp(Y[cell], axis=0).any())
+    return drawn[:DRAWN_CELLS]
 
 
 def learned_in_cells(
@@ -52,7 +55,7 @@ def learned_in_cells(
     """
     table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
     generator = stream.child("cells").generator()
-    cells = some_cells(trials[0].kernel, U, m, DRAWN_CELLS, generator)
+    cells = some_cells(trials[0].kernel, U, table.Y, m, generator)
     if len(cells) < 4 or deadline.ends(COMPARISON):
         return list(trials[:1])
     parts, n_learned = [table.take(cell) for cell in cells], len(cells) * 2 // 3
@@ -73,7 +76,6 @@ def learned_in_cells(
             trial,
             kernel=goal.kernel(theta),
             alpha=goal.alpha(theta),
-            n_rows=len(table),
         )
         for each in (trial, again):
             loss = _loss_in_cells(each, encoded[n_learned:], learning.loss)
@@ -118,5 +120,5 @@ def fit_in_cells(
 def fit_again(member: Member, trial: Trial, table: Table, learning: Learning) -> Member:
     """Return a fit to other rows with the same kernel and penalty."""
     U, model = learning.encoded(trial, table.X, "float32"), clone(member.fit)
-    fit_quietly(model, U, table.Y, table.own_weight)
+    fit_quietly(model, U, table.Y, table.own_weight, learning.deadline)
     return replace(member, fit=model)

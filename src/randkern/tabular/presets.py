@@ -77,9 +77,9 @@ _CONTINUED = Step(0.75, 50, SEARCHED_ROWS)
 # First descents of all kernels, and their steps. If the least rows take too long, as in
 # wide tables, steps are saved.
 _FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
-# Learning the best kernels in cells, of which there are about so many at least; for
-# classes, C is chosen there.
-_LEARNED, _LEARNED_CELLS = Step(0.6, 576, 1000), 10
+# Learning the best kernels in cells, of which there are about so many at least. C of
+# classes is chosen there, too, by so many fits per evaluation.
+_LEARNED, _LEARNED_CELLS, _CHOSEN = Step(0.6, 576, 1000), 10, 0.3
 # The most fits that are averaged, and their share of the limit.
 MAX_MEMBERS, _MEMBERS_SHARE = 3, 0.2
 # The largest share of the limit that a fit to all rows may take, and learning again.
@@ -131,6 +131,8 @@ PRECISIONS = (0.3, 1.0)
 # learned, and to which the distance of others is measured. As many, but no more than
 # a sixteenth, are held out of cells.
 VALIDATION_ROWS = 1500
+# Groups that are held out of cells, but no more than one in FOLDS.
+HELD_GROUPS = 10
 # Steps of learning the best kernels in cells, and cells of which two thirds learn them
 # and one third evaluates them; about how many rows of a cell are fitted if it is late.
 CELL_STEPS, DRAWN_CELLS, LATE_ROWS = 16, 18, 200
@@ -273,6 +275,9 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     def comparison(m: int) -> float:
         return evaluation(m) + (_PENALTIES * fit(m) if n_classes else 0.0)
 
+    def learning(m: int) -> float:
+        return evaluation(m) + (_CHOSEN * fit(m) if n_classes else 0.0)
+
     is_large = n > (SEARCHED_ROWS if n_classes else MAX_FACTORISED)
     in_cells = is_large or fit(n) > _LARGE_SHARE * time_limit
     is_small = n <= SEARCHED_ROWS and not in_cells
@@ -293,7 +298,7 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
             cell_rows, seconds = n, fit(n)
         budget.left -= seconds
         most = max(fitted // _LEARNED_CELLS, _LEAST_ROWS)
-        learned = budget.rows(_LEARNED, evaluation, most)
+        learned = budget.rows(_LEARNED, learning, most)
     else:
         n_members = min(max(int(_MEMBERS_SHARE * time_limit / fit(n)), 1), MAX_MEMBERS)
         budget.left -= n_members * fit(n)

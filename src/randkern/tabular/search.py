@@ -153,7 +153,7 @@ class KernelSearch:
 
 
 def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
-    """Return first the best of each scaling of numbers, and of each form, first.
+    """Return the trials, with the best of each scaling of numbers and form first.
 
     Forms of the same scaling end near each other, and few rows hardly distinguish them.
     """
