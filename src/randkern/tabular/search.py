@@ -18,6 +18,7 @@ from randkern.tabular.presets import (
     FIRST_ALPHA,
     FLOOR,
     LINEAR_WEIGHT,
+    N_REFINED,
     RELEARNING_STEPS,
     SPARSE_SPREAD,
     Deadline,
@@ -82,7 +83,7 @@ class KernelSearch:
     def run(self, plan: Plan) -> list[Trial]:
         """Return the trials, the best of each kind first.
 
-        All kernels are learned from the first rows, and the best from more, but for
+        All kernels are learned from the first rows, and the best few from more, but for
         fits in cells, where more follows.
         """
         n, steps = plan.first_rows, plan.first_steps
@@ -100,9 +101,16 @@ class KernelSearch:
             start = self.start(trials[0].form + _AND_LINEAR, trials[0].numbers)
             trials.append(self.descend(start, n, steps))
             trials.sort(key=attrgetter("loss"))
-        if plan.more_rows > n and not self._over:
-            trials[0] = self.descend(trials[0], plan.more_rows, steps)
-        return kinds_first(trials)
+        trials = kinds_first(trials)
+        if plan.more_rows > n:
+            steps = -(-steps // 2)
+            best = [
+                self.descend(trial, plan.more_rows, steps)
+                for trial in trials[:N_REFINED]
+                if not self._over
+            ]
+            trials = sorted(best, key=attrgetter("loss")) + trials[len(best) :]
+        return trials
 
     def again(self, like: Trial) -> Trial:
         """Learn the kernel of a trial from the rows of the order only."""
