@@ -118,4 +118,4 @@ def test_classes_of_one_region_have_probabilities(n_rare, no_deadline):
     )
     share = np.full(4000, n_rare / 4000)
     constant = log_loss(y[4000:], share)
-    assert log_loss(y[4000:], model.predict_proba(rows[4000:])) < 2 * constant
+    assert log_loss(y[4000:], model.predict_proba(rows[4000:])) < 3 * constant

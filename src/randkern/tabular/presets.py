@@ -124,7 +124,7 @@ LINEAR_WEIGHT = 0.1
 FIRST_ALPHA = 1e-2
 # Labels of more rows than are searched start from this share of the deviation: a sample
 # shows less detail than all rows resolve. From the whole deviation, the log loss of 12
-# fits in 10 seconds was 1.02 times as large (adult 1.04); errors of numbers are .98.
+# fits in 10 seconds was 1.02 times as large (adult 1.04), but errors of numbers .98.
 SPARSE_SPREAD = 0.5
 # Precisions of the normal prior on the logarithms of learned numbers, centred at the
 # start, for targets and for labels: without it, lengthscales overfit few rows.
@@ -216,7 +216,7 @@ class Plan:
     learned_rows : int
         Rows of cells in which kernels are learned further, and penalties chosen.
     searched_rows, more_rows : int
-        Rows that the search may use, and those on which it continues the best trial; 0
+        Rows that the search may use, and those on which it continues the best trials; 0
         if this is done in cells.
     first_rows, first_steps : int
         Rows and steps of first descents.
