@@ -26,11 +26,12 @@ from randkern.tabular import (
     search,
 )
 from randkern.tabular import rows as rows_module
-from randkern.tabular.combine import blend, blend_probabilities
+from randkern.tabular.class_fits import blend_probabilities
 from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.model import Member
+from randkern.tabular.out_of_fold import blend
 from randkern.tabular.search import KernelSearch
 
 pytestmark = pytest.mark.usefixtures("no_deadline")

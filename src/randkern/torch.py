@@ -499,7 +499,6 @@ class FittedTable(_Fitted):
         self.scores = model.model_.scores
         self.categories = FittedEncoder(model.model_.members[0].encoder).categories
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
-        self.temperature = None if self.classes is None else float(model.temperature_)
         self.name = type(model).__name__
         self.many = getattr(model, "_many", True)
         self.target_transform = model.model_.target_transform
@@ -515,9 +514,6 @@ class FittedTable(_Fitted):
             added = score_columns(self.scores, columns, levels, _is_code)
             rows = torch.cat([*columns, *added], dim=1)
         values: Any = sum(member(rows) for member in self.members)
-        if self.temperature is not None:
-            logits = values.clip(1e-15).log() / self.temperature
-            return torch.softmax(logits, dim=1)
         if self.target_transform is not None:
             inverses = {"log": torch.exp, "log1p": torch.expm1}
             values = inverses[self.target_transform](values)

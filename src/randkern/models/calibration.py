@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -281,12 +281,6 @@ def _differs(errors: np.ndarray, is_class: np.ndarray, share: np.ndarray) -> boo
             within = errors[members] - errors[members].mean(axis=0)
             variance += share[members] ** 2 @ within**2
     return bool((abs(share @ errors) > _STANDARD_ERRORS * np.sqrt(variance)).any())
-
-
-def log_probabilities_at(P: np.ndarray, temperature: float) -> np.ndarray:
-    """Return log-probabilities (n, k): those of P divided by a temperature."""
-    logits = np.log(np.clip(P, 1e-15, None)) / temperature
-    return logits - logsumexp(logits, axis=1, keepdims=True)
 
 
 def check_coverage(coverage: Any) -> float:

@@ -476,9 +476,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         X = _rows(inputs)
         return _blended(model, X, lambda cell: _cell_probabilities(model, cell, X))
     if isinstance(model, TabularClassifier):
-        mean = _mean(model.model_, inputs)
-        logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
-        return TracedOps().special.softmax(logits, 1)
+        return _mean(model.model_, inputs)
     if isinstance(model, GaussianProcessClassifier):
         # Under Laplace's approximation.
         return model._mean_probabilities(*_process_moments(model, _rows(inputs)))

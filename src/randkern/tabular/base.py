@@ -35,12 +35,13 @@ from randkern.tabular.model import Member, TabularModel
 from randkern.tabular.presets import (
     EFFECT_ROWS,
     INDICATORS_PER_NUMBER,
+    SEARCH,
     Deadline,
     Plan,
     plan_of,
 )
 from randkern.tabular.rows import Table
-from randkern.tabular.search import Trial
+from randkern.tabular.search import KernelSearch, Trial
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import column_blocks, moved
 
@@ -152,8 +153,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             return known, is_stopped
         n = len(learning.sample)
         order = stream.child("search").generator().permutation(n)
-        search = learning.search(order, "the search", report_trial)
-        refined = search.run(learning.plan)
+        search = KernelSearch(learning, order, SEARCH, report_trial)
+        refined = search.run()
         self._keep_trials(search.trials)
         return refined, search.stopped
 
@@ -209,7 +210,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             rows = rows[np.argsort(_ranks_within(labels[rows]), kind="stable")]
         shown = learning.table.take(rows[:EFFECT_ROWS])
         _, trial = max(parts, key=lambda part: part[0])
-        shown = replace(learning.encoded_table(trial, shown), labels=None, counts=None)
+        shown = replace(
+            learning.encoded_table(trial.numbers, shown), labels=None, counts=None
+        )
         self._effects = ColumnEffects(
             trial,
             shown,

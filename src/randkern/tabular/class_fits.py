@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from randkern._random import Stream
 from randkern.models import LocalClassifier
-from randkern.tabular.combine import blend_probabilities
 from randkern.tabular.exact_logistic import (
     ExactLogistic,
     HeldOut,
@@ -23,11 +22,18 @@ from randkern.tabular.exact_logistic import (
     dual_logistic,
     with_best_strength,
 )
-from randkern.tabular.learning import COMPARISON, Learning
-from randkern.tabular.local import learned_in_cells, some_cells
-from randkern.tabular.model import Member, fit_quietly
+from randkern.tabular.learning import Learning
+from randkern.tabular.local import drawn_cells, learned_in_cells
+from randkern.tabular.model import Member, fit_member
 from randkern.tabular.out_of_fold import Evaluated
-from randkern.tabular.presets import HELD_SHARE, MAX_MEMBERS, Plan
+from randkern.tabular.presets import (
+    COMPARISON,
+    HELD_SHARE,
+    LAST_FIT,
+    LEAST_WEIGHT,
+    N_REFINED,
+    Plan,
+)
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 
@@ -47,8 +53,8 @@ def used_rows(table: Table, plan: Plan, stream: Stream) -> Table:
 
 def chosen_in_folds(
     known: Table, kernels: Sequence[Evaluated], learning: Learning
-) -> tuple[Chosen, Table]:
-    """Return the parts whose mean has the least log loss, and the rows held out."""
+) -> Chosen:
+    """Return the parts whose mean has the least log loss of rows held out."""
     splits = list(known.folds.splits())
     unknown = known.take(np.concatenate([rows for _, rows in splits]))
     parts: list[Part] = []
@@ -64,25 +70,22 @@ def chosen_in_folds(
             fits.append(HeldOut(problem, known, *split))
         options = fits, unknown, learning.deadline
         parts.append(with_best_strength(kernel.trial, *options))
-    weights = blend_probabilities([part.chances for part in parts], unknown.weight)
-    order = np.argsort(-weights, kind="stable")
-    return [(float(weights[at]), parts[at]) for at in order if weights[at]], unknown
+    return _blended(parts, unknown)
 
 
 def chosen_in_cells(
     trials: Sequence[Trial], learning: Learning, stream: Stream
-) -> tuple[Chosen, Table]:
-    """Return the part of the least log loss of rows held out of some cells, and these.
+) -> Chosen:
+    """Return the parts whose mean has the least log loss of rows held out.
 
-    Its kernel is one of the best of those that are learned in cells.
+    Their kernels are the best of those that are learned in cells.
     """
-    table, plan = learning.table, learning.plan
-    U = learning.encoded(trials[0], table.X, "float32")
-    learned = learned_in_cells(trials, U, learning, stream)
+    table = learning.table
+    teaching, others = drawn_cells(trials[0], learning, stream)
+    kernels = learned_in_cells(trials, teaching, others, learning)
     generator = stream.child("choosing").generator()
     splits = []
-    kernel, rows = trials[0].kernel, plan.learned_rows
-    for cell in some_cells(kernel, U, table.Y, rows, generator):
+    for cell in others:
         n_held = math.ceil(HELD_SHARE * len(cell))
         splits.append(table.folds.divided(generator.permutation(cell), n_held))
     # Fits to one class say nothing of the penalty.
@@ -90,35 +93,56 @@ def chosen_in_cells(
     splits = several or splits
     unknown = table.take(np.concatenate([held for _, held in splits]))
     parts: list[Part] = []
-    for trial in learned[:MAX_MEMBERS]:
+    for trial in kernels[:N_REFINED]:
         if parts and learning.deadline.ends(COMPARISON):
             break
         fits = []
         for known, held in splits:
             piece = table.take(np.append(known, held))
-            encoded = learning.encoded_table(trial, piece, "float32")
+            encoded = learning.encoded_table(trial.numbers, piece, "float32")
             problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
             positions = np.split(np.arange(len(piece)), [len(known)])
             fits.append(HeldOut(problem, encoded, *positions))
         options = fits, unknown, learning.deadline
         parts.append(with_best_strength(trial, *options))
-    return [(1.0, min(parts, key=lambda part: part.loss))], unknown
+    best = sorted(parts, key=attrgetter("loss"))[: learning.plan.n_members]
+    return _blended(best, unknown)
+
+
+def _blended(parts: Sequence[Part], unknown: Table) -> Chosen:
+    """Return parts with the weights of least log loss together, the heaviest first."""
+    weights = blend_probabilities([part.chances for part in parts], unknown.weight)
+    order = np.argsort(-weights, kind="stable")
+    return [(float(weights[at]), parts[at]) for at in order if weights[at]]
 
 
 def fit_parts(chosen: Chosen, learning: Learning) -> list[tuple[Member, Trial]]:
     """Fit all rows, in cells if that is planned."""
-    plan, table, deadline = learning.plan, learning.table, learning.deadline
-    dtype = "float32" if plan.in_cells else "float64"
+    plan, table = learning.plan, learning.table
     pairs: list[tuple[Member, Trial]] = []
     for share, part in chosen:
-        if pairs and deadline.ends("the last fit"):
+        if pairs and learning.deadline.ends(LAST_FIT):
             break
         trial = part.trial
         model: Any = ExactLogistic(trial.kernel, part.C)
         if 0 < plan.cell_rows < len(table):
             model = LocalClassifier(model, plan.cell_rows)
-        encoded = learning.encoded_table(trial, table, dtype)
-        fit_quietly(model, encoded.X, table.labels, table.own_weight, deadline)
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
-        pairs.append((Member(share, encoder, model), trial))
+        pairs.append((fit_member(share, trial, model, table, learning), trial))
     return pairs
+
+
+def blend_probabilities(
+    chances: Sequence[np.ndarray], weight: np.ndarray
+) -> np.ndarray:
+    """Return weights ≥ 0 with sum 1 of the smallest log loss of a mean.
+
+    `chances`, (n,) each, are those that the fits give to the classes of rows. The EM
+    algorithm for mixtures finds the weights.
+    """
+    shares = weight / weight.sum()
+    rows = np.stack(chances)
+    weights = np.full(len(rows), 1 / len(rows))
+    for _ in range(300):
+        weights = weights * ((rows / (weights @ rows)) @ shares)
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
+    return weights / weights.sum()

@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
 from randkern.models._targets import typed_labels
-from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
 from randkern.tabular.class_fits import (
@@ -36,8 +35,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1.
     Logistic regression is then fitted with the best few, each plus a constant. The
     model is the weighted mean of the probabilities of these fits with the smallest log
-    loss, with a temperature. The log loss is that of five folds of rows that are left
-    out: up to some 800 rows, as the budget allows, also of the search.
+    loss. It is that of five folds of rows that are left out: up to some 800 rows, as
+    the budget allows, also of the search.
 
     Parameters
     ----------
@@ -67,8 +66,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         by log loss), sorted by rows, descending, then by error; and permutation
         importances with sum 1, for equally many rows of each class as far as possible,
         see :class:`TabularRegressor`.
-    temperature_ : float
-        The divisor of the logarithms of probabilities.
     fit_report_ : dict
         See :class:`TabularRegressor`.
     n_features_in_ : int
@@ -77,8 +74,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     With more than 2,500 rows, kernels are learned further from the rows of single
-    cells, each as dense as the table; rows left out of some cells choose the kernel,
-    the penalty and the temperature. Logistic regression then has the exact kernel of
+    cells, each as dense as the table; rows left out of some cells choose the kernel and
+    the penalty. Logistic regression then has the exact kernel of
     all rows if time allows, or in overlapping cells of up to 16,000 rows
     (:class:`~randkern.LocalClassifier`). With `groups` or `time`, the rows left out are
     whole folds.
@@ -121,10 +118,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             merged into one row with the sum of their weights.
         groups : array of shape (n,), optional
             The group of each row, such as a patient. The search, importances and the
-            calibration of probabilities leave out whole groups.
+            choice of the penalty leave out whole groups.
         time : array of shape (n,), optional
-            Numbers or dates in the order of time. The search and the calibration
-            predict rows from earlier ones. Not with `groups`.
+            Numbers or dates in the order of time. The search and the choice of the
+            penalty predict rows from earlier ones. Not with `groups`.
         """
         report = FitReport(self, X, y, None)
         X, y, weight, folds = self._read(X, y, sample_weight, groups, time)
@@ -143,18 +140,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         if plan.in_cells:
-            chosen, unknown = chosen_in_cells(trials, learning, stream)
+            chosen = chosen_in_cells(trials, learning, stream)
         else:
-            n_again = 0 if is_stopped else learning.n_again
-            known, kernels = evaluated(trials, learning, n_again)
-            chosen, unknown = chosen_in_folds(known, kernels, learning)
+            known, kernels = evaluated(trials, learning, not is_stopped)
+            chosen = chosen_in_folds(known, kernels, learning)
         pairs = fit_parts(chosen, learning)
-        P = np.sum([weight * part.P for weight, part in chosen], axis=0)
-        of_class = unknown.labels[:, None] == np.arange(k)
-        self.temperature_ = 1.0
-        if np.ptp(P):  # else, no fit knows several classes
-            self.temperature_ = temperature_of(np.log(P), of_class, unknown.weight)
-        parts = self._keep_model(pairs, learning, temperature=self.temperature_)
+        parts = self._keep_model(pairs, learning)
         self._keep_effects(learning, parts, stream)
         self._report(plan, deadline, len(y), n_planned - len(table), 0)
         report.end()
@@ -171,25 +162,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return labels
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return calibrated probabilities of the classes, (n, n_classes).
+        """Return probabilities of the classes, (n, n_classes).
 
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        return np.exp(self.predict_log_proba(X))
+        return self.model_.predict(self._rows_of(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of calibrated probabilities, (n, n_classes).
+        """Return the logarithms of probabilities, (n, n_classes).
 
         Parameters
         ----------
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        X = self._rows_of(X)
-        return log_probabilities_at(self.model_.predict(X), self.temperature_)
+        return np.log(self.predict_proba(X).clip(np.finfo(float).tiny))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable classes, (n,).

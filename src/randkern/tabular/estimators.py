@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import RegressorMixin, clone
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
@@ -15,17 +15,16 @@ from randkern.models._targets import real_numbers
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Tabular
-from randkern.tabular.combine import blend
 from randkern.tabular.exact_ridge import fit_ridge
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
-from randkern.tabular.local import fit_again, fit_in_cells
-from randkern.tabular.model import Member
-from randkern.tabular.out_of_fold import Evaluated, evaluated
+from randkern.tabular.local import fit_in_cells
+from randkern.tabular.model import Member, fit_member
+from randkern.tabular.out_of_fold import Evaluated, blended, evaluated
 from randkern.tabular.presets import (
     FOLDS,
     HELD_GROUPS,
-    MAX_MEMBERS,
+    LAST_FIT,
     VALIDATION_ROWS,
     Deadline,
     Plan,
@@ -230,9 +229,8 @@ class TabularRegressor(RegressorMixin, Tabular):
             pair, unknown = self._fit_in_cells(trials, learning, split, stream)
             parts = self._keep_model([pair], learning, **options)
         else:
-            n_again = 0 if is_stopped else learning.n_again
-            known, kernels = evaluated(trials, learning, n_again)
-            pairs = self._fit_members(_blended(known, kernels), learning, split)
+            known, kernels = evaluated(trials, learning, not is_stopped)
+            pairs = self._fit_members(blended(known, kernels), learning, split)
             parts = self._keep_model(pairs, learning, **options)
             unknown = self._left_out(split, learning, parts, kernels)
         self._keep_effects(learning, parts, stream)
@@ -263,9 +261,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Fit the targets of the split; those of the table have variance 1."""
         pairs: list[tuple[Member, Trial]] = []
         for share, trial in chosen[: learning.plan.n_members]:
-            if pairs and learning.deadline.ends("the last fit"):
+            if pairs and learning.deadline.ends(LAST_FIT):
                 break  # one good fit is better
-            encoded = learning.encoded_table(trial, split.rows)
+            encoded = learning.encoded_table(trial.numbers, split.rows)
             # The last rows, which evaluate the fit, are unknown to the search.
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, learning.order)
             encoder = learning.encoders[trial.numbers]
@@ -282,7 +280,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         assert known is not None
         residuals = known.Y - member.predict(known.X)
         if split.final is not None:
-            member = fit_again(member, trial, split.final, learning)
+            model = clone(member.fit)
+            member = fit_member(1.0, trial, model, split.final, learning)
         return (member, trial), (known, np.arange(len(known)), residuals)
 
     def _left_out(
@@ -415,15 +414,3 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     held = held[:VALIDATION_ROWS]
     apart = replace(rows.take(held), folds=rows.folds.among(held))
     return _Split(known, n - len(final or known), apart, final)
-
-
-def _blended(known: Table, kernels: list[Evaluated]) -> list[tuple[float, Trial]]:
-    """Return the kernels of least squared error together, with their weights."""
-    root = np.sqrt(known.weight[known.folds.predicted])[:, None]
-    weights = blend([root * each.residuals for each in kernels])
-    pairs = [
-        (float(weight), each.trial)
-        for weight, each in zip(weights, kernels, strict=True)
-        if weight > 0
-    ]
-    return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]

@@ -18,8 +18,7 @@ from randkern.models._feature_model import predict_by_rows
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.dual_logistic import DualLogistic, DualWeights
 from randkern.models.grid_descent import descended
-from randkern.tabular.learning import COMPARISON
-from randkern.tabular.presets import FIRST_STRENGTH, STRENGTHS, Deadline
+from randkern.tabular.presets import COMPARISON, FIRST_STRENGTH, STRENGTHS, Deadline
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
 from randkern.tabular.target_encoding import codes_of_targets
@@ -113,13 +112,12 @@ class HeldOut:
 class Part:
     """A candidate for a member of the model.
 
-    `P` are probabilities of rows that the fits do not know, of which `chances` are
-    those of their classes, with the log loss `loss`.
+    `chances` are the probabilities of the classes of rows that the fits do not know,
+    with the log loss `loss`.
     """
 
     trial: Trial
     C: float
-    P: np.ndarray
     chances: np.ndarray
     loss: float
 
@@ -137,7 +135,7 @@ def with_best_strength(
         P = np.concatenate([fit.probabilities(C, is_over) for fit in fits])
         chances = P[np.arange(len(P)), unknown.labels]
         loss = -float(np.average(np.log(chances), weights=unknown.weight))
-        return Part(trial, C, P, chances, loss)
+        return Part(trial, C, chances, loss)
 
     start, n = STRENGTHS.index(FIRST_STRENGTH), len(STRENGTHS)
     return descended(evaluate, start, n, is_over)

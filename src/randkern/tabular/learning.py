@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +16,7 @@ from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.leave_one_out import Loss
 from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
-from randkern.tabular.search import KernelSearch, Trial
 
-# The step of fits that choose kernels, for the deadline.
-COMPARISON = "the comparison of kernels"
-# Fewer rows than this teach no kernel.
-_MIN_LEARNED = 8
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -68,20 +62,16 @@ class Learning:
         codes = {name: e.transform(sample.X) for name, e in encoders.items()}
         return cls(table, order, sample, encoders, codes, loss, plan, deadline)
 
-    @property
-    def n_again(self) -> int:
-        """The number of kinds of kernels that are learned again without each fold.
+    def encoder(self, numbers: str, dtype: str) -> TabularEncoder:
+        """Return an encoder to rows of some dtype."""
+        return copy(self.encoders[numbers]).set_params(dtype=dtype)
 
-        In time, the first of these kernels would know few rows.
-        """
-        return 0 if self.table.folds.is_forward else self.plan.n_refits
-
-    def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
-        """Return rows encoded in blocks for the kernel of a trial."""
+    def encoded(self, numbers: str, X: Any, dtype: str = "float64") -> np.ndarray:
+        """Return rows encoded in blocks, with a scaling of numbers."""
         if X is self.table.X and len(self.sample) == len(self.table):
-            codes = self.codes[trial.numbers][np.argsort(self.order)]
+            codes = self.codes[numbers][np.argsort(self.order)]
             return codes.astype(dtype, copy=False)
-        encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
+        encoder = self.encoder(numbers, dtype)
         parts = [
             encoder.transform(safe_indexing(X, rows))
             for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
@@ -89,41 +79,7 @@ class Learning:
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def encoded_table(
-        self, trial: Trial, table: Table, dtype: str = "float64"
+        self, numbers: str, table: Table, dtype: str = "float64"
     ) -> Table:
-        """Return a table with its rows encoded for the kernel of a trial."""
-        return replace(table, X=self.encoded(trial, table.X, dtype))
-
-    def search(
-        self,
-        order: np.ndarray,
-        step: str = COMPARISON,
-        report: Callable[[Trial], bool] = lambda _: False,
-    ) -> KernelSearch:
-        """Return a search that learns from the rows of the sample in some order."""
-        return KernelSearch(
-            self.codes,
-            self.blocks,
-            self.sample,
-            order,
-            self.deadline,
-            step,
-            report,
-        )
-
-    @property
-    def blocks(self) -> dict[str, np.ndarray]:
-        """The blocks of columns of the encoders."""
-        return {name: encoder.blocks_ for name, encoder in self.encoders.items()}
-
-    def relearned(self, trial: Trial, positions: np.ndarray) -> Trial | None:
-        """Return a trial's kernel learned from some rows of the sample only.
-
-        None if there is nothing to learn from them, or it has to end early.
-        """
-        varies = np.ptp(self.sample.Y[positions], axis=0).any()
-        is_late = self.deadline.ends(COMPARISON)
-        if len(positions) < _MIN_LEARNED or not varies or is_late:
-            return None
-        learned = self.search(positions).again(trial)
-        return None if self.deadline.ends(COMPARISON) else learned
+        """Return a table with its rows encoded."""
+        return replace(table, X=self.encoded(numbers, table.X, dtype))

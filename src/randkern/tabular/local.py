@@ -9,76 +9,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import replace
 from operator import itemgetter
 
 import numpy as np
-from sklearn.base import clone
 
 from randkern._random import Stream
-from randkern.kernels import Kernel
 from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
-from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import ExactRidge
-from randkern.tabular.learning import COMPARISON, Learning
+from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import Loss, leave_one_out
-from randkern.tabular.model import Member, fit_quietly
-from randkern.tabular.presets import CELL_STEPS, DRAWN_CELLS, N_REFINED
+from randkern.tabular.model import Member, fit_member
+from randkern.tabular.presets import (
+    CELL_STEPS,
+    COMPARISON,
+    DRAWN_CELLS,
+    N_REFINED,
+    TEACHING_SHARE,
+)
 from randkern.tabular.rows import Table
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, learned
 
 
-def some_cells(
-    kernel: Kernel, U: np.ndarray, Y: np.ndarray, m: int, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """Return the rows of some cells of at most m rows each.
+def drawn_cells(
+    trial: Trial, learning: Learning, stream: Stream
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the rows of cells that teach kernels, and of others that compare them.
 
-    Those whose targets Y differ come first: others teach no kernel, and no penalty.
+    The metric of a kernel divides the table into cells. Those whose targets are all
+    equal teach nothing.
     """
-    _, cells = CellTree.grow(scaled_rows(kernel, U, Stream(0)), m)
-    drawn = [cells[at] for at in generator.permutation(len(cells))]
-    drawn.sort(key=lambda cell: not np.ptp(Y[cell], axis=0).any())
-    return drawn[:DRAWN_CELLS]
+    table = learning.table
+    U = learning.encoded(trial.numbers, table.X, "float32")
+    metric = scaled_rows(trial.kernel, U, Stream(0))
+    _, cells = CellTree.grow(metric, learning.plan.learned_rows)
+    order = stream.child("cells").generator().permutation(len(cells))
+    cells = [cells[at] for at in order]
+    drawn = [rows for rows in cells if np.ptp(table.Y[rows], axis=0).any()] or cells
+    drawn = drawn[:DRAWN_CELLS]
+    n_teaching = math.ceil(TEACHING_SHARE * len(drawn))
+    return drawn[:n_teaching], drawn[n_teaching:] or drawn
 
 
 def learned_in_cells(
-    trials: Sequence[Trial], U: np.ndarray, learning: Learning, stream: Stream
+    trials: Sequence[Trial],
+    teaching: Sequence[np.ndarray],
+    others: Sequence[np.ndarray],
+    learning: Learning,
 ) -> list[Trial]:
-    """Return kernels by their loss of rows left out of single cells, the best first.
+    """Return kernels by their loss of rows left out of cells, the best first.
 
-    The first trials are learned further by their evidence in two thirds of some cells,
-    as independent processes with the same kernel and noise, and compared in the others,
-    before and after. Rows U are those of the table, encoded for the first trial, whose
-    metric divides them into cells.
+    The first trials are learned further by their evidence in the cells that teach, and
+    compared in the others, before and after.
     """
-    table, m, deadline = learning.table, learning.plan.learned_rows, learning.deadline
-    generator = stream.child("cells").generator()
-    cells = some_cells(trials[0].kernel, U, table.Y, m, generator)
-    if len(cells) < 4 or deadline.ends(COMPARISON):
-        return list(trials[:1])
-    parts, n_learned = [table.take(cell) for cell in cells], len(cells) * 2 // 3
-
-    def is_in_time() -> bool:
-        return not deadline.ends(COMPARISON)
-
+    deadline = learning.deadline
     candidates: list[tuple[float, Trial]] = []
     for trial in trials[:N_REFINED]:
-        if candidates and not is_in_time():
+        if candidates and deadline.ends(COMPARISON):
             break
-        encoded = [learning.encoded_table(trial, part) for part in parts]
-        blocks = learning.blocks[trial.numbers]
-        goal = Evidence(trial.kernel, encoded[:n_learned], blocks, is_in_time)
-        goal.descend(trial.alpha, CELL_STEPS)
-        _, theta = goal.best
-        again = replace(
-            trial,
-            kernel=goal.kernel(theta),
-            alpha=goal.alpha(theta),
+        known, unknown = (
+            [
+                learning.encoded_table(trial.numbers, learning.table.take(rows))
+                for rows in cells
+            ]
+            for cells in (teaching, others)
+        )
+        again = learned(
+            trial, known, learning, CELL_STEPS, lambda: not deadline.ends(COMPARISON)
         )
         for each in (trial, again):
-            loss = _loss_in_cells(each, encoded[n_learned:], learning.loss)
+            loss = _loss_in_cells(each, unknown, learning.loss)
             candidates.append((loss, each))
     return [trial for _, trial in sorted(candidates, key=itemgetter(0))]
 
@@ -106,19 +106,8 @@ def fit_in_cells(
     the same work would allow cells of little more than half as many rows, and errors
     would be larger.
     """
-    U = learning.encoded(trials[0], table.X, "float32")
-    trial = learned_in_cells(trials, U, learning, stream)[0]
-    if trial.numbers != trials[0].numbers:
-        U = learning.encoded(trial, table.X, "float32")
+    cells = drawn_cells(trials[0], learning, stream)
+    trial = learned_in_cells(trials, *cells, learning)[0]
     ridge = ExactRidge(trial.kernel, float(trial.alpha))
     model = LocalRegressor(ridge, learning.plan.cell_rows)
-    fit_quietly(model, U, table.Y, table.own_weight, learning.deadline)
-    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-    return trial, Member(1.0, encoder, model)
-
-
-def fit_again(member: Member, trial: Trial, table: Table, learning: Learning) -> Member:
-    """Return a fit to other rows with the same kernel and penalty."""
-    U, model = learning.encoded(trial, table.X, "float32"), clone(member.fit)
-    fit_quietly(model, U, table.Y, table.own_weight, learning.deadline)
-    return replace(member, fit=model)
+    return trial, fit_member(1.0, trial, model, table, learning)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.pipeline import make_pipeline
 
 from randkern._fitting import ending
@@ -20,7 +20,11 @@ from randkern.models import KernelLogistic, KernelRidgeRegressor
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_logistic import with_constant
-from randkern.tabular.presets import Deadline
+from randkern.tabular.exact_ridge import ExactRidge
+from randkern.tabular.learning import Learning
+from randkern.tabular.presets import LAST_FIT
+from randkern.tabular.rows import Table
+from randkern.tabular.search import Trial
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.texts import TextEncoder
 
@@ -75,8 +79,7 @@ class Member:
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
-    `unit` is what the weights of rows have been divided by, and `temperature` the
-    divisor of the logarithms of a classifier's probabilities. Members predict targets
+    `unit` is what the weights of rows have been divided by. Members predict targets
     after `target_transform`, from rows in which scores replace `texts` and stand beside
     categories.
     """
@@ -86,14 +89,12 @@ class TabularModel:
         members: Sequence[Member],
         *,
         unit: float = 1.0,
-        temperature: float | None = None,
         target_transform: str | None = None,
         texts: TextEncoder | None = None,
         scores: CategoryScores | None = None,
     ):
         self.members = list(members)
-        self.unit, self.temperature = unit, temperature
-        self.target_transform = target_transform
+        self.unit, self.target_transform = unit, target_transform
         self.texts, self.scores = texts, scores
 
     def with_scores(self, X: Any) -> Any:
@@ -127,7 +128,7 @@ class TabularModel:
         Its representation shows how the model is built; fitted to the same rows, it
         predicts what the model does. Weights of rows, if the model had any, are routed
         to the steps by scikit-learn's metadata routing. It does not have the
-        temperature of a classifier, nor the effects of groups.
+        effects of groups.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class TabularModel:
         weights, models = zip(*self.parts(), strict=True)
         parts = [(f"model_{at}", model) for at, model in enumerate(models, start=1)]
         model = models[0]
-        if len(parts) > 1 and self.temperature is not None:
+        if len(parts) > 1 and is_classifier(model):
             from sklearn.ensemble import VotingClassifier
 
             model = VotingClassifier(parts, voting="soft", weights=list(weights))
@@ -172,7 +173,7 @@ class TabularModel:
     def _unfitted(self, member: Member) -> Any:
         """Return the model of a member, with a penalty for weights in their unit."""
         exact = member.exact
-        if self.temperature is None:
+        if isinstance(exact, ExactRidge):
             alpha = float(exact.alpha * self.unit)
             model = KernelRidgeRegressor(
                 exact.kernel, alpha, None, solver="cholesky", fit_intercept=True
@@ -186,13 +187,18 @@ class TabularModel:
         return clone(member.fit).set_params(estimator=model)
 
 
-def fit_quietly(
-    model: Any, X: Any, y: Any, weight: Any, deadline: Deadline | None = None
-) -> None:
-    """Fit a model without warnings of what is expected of its data.
+def fit_member(
+    share: float, trial: Trial, model: Any, table: Table, learning: Learning
+) -> Member:
+    """Fit a model to the rows of a table, encoded for the kernel of a trial.
 
-    Iterations end by the deadline, if there is one.
+    Its iterations end by the deadline. Rows in cells are in single precision.
     """
+    dtype = "float32" if learning.plan.in_cells else "float64"
+    X = learning.encoded(trial.numbers, table.X, dtype)
+    y = table.Y if table.labels is None else table.labels
+    # What is expected of data that nobody has chosen.
     with ignoring(IllConditionedWarning):
-        with ending(lambda: deadline is not None and deadline.ends("the last fit")):
-            model.fit(X, y, weight)
+        with ending(lambda: learning.deadline.ends(LAST_FIT)):
+            model.fit(X, y, table.own_weight)
+    return Member(share, learning.encoder(trial.numbers, dtype), model)

@@ -15,13 +15,17 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
+from scipy.optimize import nnls
 
 from randkern.tabular.folds import Folds
-from randkern.tabular.learning import COMPARISON, Learning
+from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
-from randkern.tabular.presets import FOLDS
+from randkern.tabular.presets import COMPARISON, FOLDS, LEAST_WEIGHT
 from randkern.tabular.rows import Table
-from randkern.tabular.search import Trial
+from randkern.tabular.search import KernelSearch, Trial
+
+# Fewer rows than this teach no kernel.
+_MIN_LEARNED = 8
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,17 @@ class Evaluated:
 
 
 def evaluated(
-    trials: Sequence[Trial], learning: Learning, n_again: int = 0
+    trials: Sequence[Trial], learning: Learning, relearn: bool
 ) -> tuple[Table, list[Evaluated]]:
     """Evaluate kernels by folds; return the rows with their folds, and the best first.
 
-    The first `n_again` kernels are learned again without each fold. If it is 0, or it
-    has to end early, the kernels of the trials are evaluated. The rows are the first of
-    those that are searched.
+    If `relearn`, as many kernels as planned are learned again without each fold, but not
+    in time, where the first would know few rows. Otherwise, or if that has to end
+    early, the kernels of the trials are evaluated. The rows are the first of those that
+    are searched.
     """
-    plan = learning.plan
-    known = learning.sample
+    plan, known = learning.plan, learning.sample
+    n_again = plan.n_refits if relearn and not known.folds.is_forward else 0
     if not plan.n_refits:
         known = known.take(np.arange(min(plan.compared_rows, len(known))))
     # Numbers alone leave out single rows: with five folds, errors of airfoil are 1.04
@@ -99,13 +104,35 @@ def _learned_again(trial: Trial, learning: Learning, known: Table) -> Evaluated 
     without: list[Trial] = []
     residuals = np.empty_like(known.Y)
     for rest, rows in known.folds.splits():
-        learned = learning.relearned(trial, rest)
-        if learned is None:
+        if len(rest) < _MIN_LEARNED or not np.ptp(known.Y[rest], axis=0).any():
             return None
+        learned = KernelSearch(learning, rest, COMPARISON).again(trial)
         unknown = _left_out(learned, learning, known)
-        if unknown is None:
+        if unknown is None or learning.deadline.ends(COMPARISON):
             return None
         residuals[rows] = unknown[rows]
         without.append(learned)
     loss = learning.loss(known.Y - residuals, known.Y, known.weight)
     return Evaluated(trial, tuple(without), residuals, loss)
+
+
+def blended(known: Table, kernels: Sequence[Evaluated]) -> list[tuple[float, Trial]]:
+    """Return kernels with the weights of least squared error together, best first."""
+    root = np.sqrt(known.weight[known.folds.predicted])[:, None]
+    weights = blend([root * each.residuals for each in kernels])
+    pairs = zip(weights.tolist(), kernels, strict=True)
+    chosen = [(weight, each.trial) for weight, each in pairs if weight > 0]
+    return sorted(chosen, key=lambda pair: -pair[0])
+
+
+def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
+    """Return weights ≥ 0 with sum 1 that minimise the blended residuals."""
+    E = np.stack([part.ravel() for part in residuals], axis=1)
+    size = float(np.linalg.norm(E[:, 0])) or 1.0
+    heavy = 1e3 * size
+    rows = np.vstack([E, np.full(E.shape[1], heavy)])
+    weights, _ = nnls(rows, np.append(np.zeros(len(E)), heavy))
+    if weights.sum() == 0:
+        return np.eye(E.shape[1])[0]
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
+    return weights / weights.sum()

@@ -135,9 +135,10 @@ PRECISIONS = (0.3, 1.0)
 VALIDATION_ROWS = 1500
 # Groups that are held out of cells, but no more than one in FOLDS.
 HELD_GROUPS = 10
-# Steps of learning the best kernels in cells, and cells of which two thirds learn them
-# and one third evaluates them; about how many rows of a cell are fitted if it is late.
-CELL_STEPS, DRAWN_CELLS, LATE_ROWS = 16, 18, 200
+# Steps of learning the best kernels in cells, the number of these, and the share of
+# them that teaches; the others compare kernels and choose C. About how many rows of a
+# cell are fitted if it is late.
+CELL_STEPS, DRAWN_CELLS, TEACHING_SHARE, LATE_ROWS = 16, 24, 0.6, 200
 # Fits of smaller weight are left out of a mean.
 LEAST_WEIGHT = 0.05
 # The size of residuals is learned by ridge regression with one of these penalties.
@@ -280,6 +281,9 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     def learning(m: int) -> float:
         return evaluation(m) + (_CHOSEN * fit(m) if n_classes else 0.0)
 
+    def members(seconds: float) -> int:
+        return min(max(int(_MEMBERS_SHARE * time_limit / seconds), 1), MAX_MEMBERS)
+
     is_large = n > (SEARCHED_ROWS if n_classes else MAX_FACTORISED)
     in_cells = is_large or fit(n) > _LARGE_SHARE * time_limit
     is_small = n <= SEARCHED_ROWS and not in_cells
@@ -298,11 +302,12 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
         seconds = fitted * per_row(cell_rows)
         if n <= MAX_FACTORISED and fit(n) <= share:  # a single cell
             cell_rows, seconds = n, fit(n)
-        budget.left -= seconds
+        n_members = members(seconds) if n_classes else 1
+        budget.left -= n_members * seconds
         most = max(fitted // _LEARNED_CELLS, _LEAST_ROWS)
         learned = budget.rows(_LEARNED, learning, most)
     else:
-        n_members = min(max(int(_MEMBERS_SHARE * time_limit / fit(n)), 1), MAX_MEMBERS)
+        n_members = members(fit(n))
         budget.left -= n_members * fit(n)
     if is_small:
         refit = FOLDS * _RELEARNING * evaluation(n - n // FOLDS)
@@ -337,7 +342,8 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
 # Fits of at most so many rows have no deadline: a busy machine slows them, and ruins
 # none. It is at least so many seconds for the others, and each step ends by its share.
 _SMALL_TABLE, _SHORTEST_DEADLINE = 1000, 10.0
-_ENDS = {"the search": 0.75, "the comparison of kernels": 0.9, "the last fit": 1.0}
+SEARCH, COMPARISON, LAST_FIT = "the search", "the comparison of kernels", "the last fit"
+_ENDS = {SEARCH: 0.75, COMPARISON: 0.9, LAST_FIT: 1.0}
 
 
 @dataclass

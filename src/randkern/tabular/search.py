@@ -14,6 +14,7 @@ import numpy as np
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels import Gaussian, Kernel, Laplacian, Linear, Matern
 from randkern.tabular.evidence import Evidence
+from randkern.tabular.learning import Learning
 from randkern.tabular.presets import (
     FIRST_ALPHA,
     FLOOR,
@@ -21,8 +22,6 @@ from randkern.tabular.presets import (
     N_REFINED,
     RELEARNING_STEPS,
     SPARSE_SPREAD,
-    Deadline,
-    Plan,
 )
 from randkern.tabular.rows import Table
 
@@ -54,49 +53,45 @@ class Trial:
 
 
 class KernelSearch:
-    """Descents from several kernels and column encodings, continuing the best.
+    """Descents from several kernels and scalings of numbers, continuing the best.
 
-    For each way of scaling numbers, `codes` are the encoded rows of `table`, and
-    `blocks` the blocks of columns that share a lengthscale. The rows are used in
-    `order`. All trials are in `trials`. The search ends with the deadline of its
-    `step`, but not before the first three kernels, or if `report`, called with every
-    trial, says so: it is then `stopped`.
+    They use the encoded sample of a fit in `order`. All trials are in `trials`. The
+    search ends with the deadline of its `step`, but not before the first three kernels,
+    or if `report`, called with every trial, says so: it is then `stopped`.
     """
 
     def __init__(
         self,
-        codes: dict[str, np.ndarray],
-        blocks: dict[str, np.ndarray],
-        table: Table,
+        learning: Learning,
         order: np.ndarray,
-        deadline: Deadline,
         step: str,
         report: Callable[[Trial], bool] = lambda _: False,
     ):
-        self.codes, self.blocks, self.table, self.order = codes, blocks, table, order
-        self.deadline, self.step, self.report = deadline, step, report
+        self.learning, self.order, self.step = learning, order, step
+        self.report = report
         self.trials: list[Trial] = []
         self.stopped = False
 
     # -- the search -------------------------------------------------------------------
 
-    def run(self, plan: Plan) -> list[Trial]:
+    def run(self) -> list[Trial]:
         """Return the trials, the best of each kind first.
 
         All kernels are learned from the first rows, and the best few from more, but for
         fits in cells, where more follows.
         """
+        plan, has_labels = self.learning.plan, self.learning.table.labels is not None
         n, steps = plan.first_rows, plan.first_steps
-        is_sparse = plan.in_cells and self.table.labels is not None
+        is_sparse = plan.in_cells and has_labels
         spread = SPARSE_SPREAD if is_sparse else 1.0
         trials: list[Trial] = []
-        for numbers, form in product(self.codes, FORMS):
+        for numbers, form in product(self.learning.codes, FORMS):
             if trials and self._over:
                 break
             start = self.start(form, numbers, spread)
             trials.append(self.descend(start, n, steps))
         trials.sort(key=attrgetter("loss"))
-        if self.table.labels is None and not self._over:
+        if not has_labels and not self._over:
             # Linear targets without noise are then predicted to rounding.
             start = self.start(trials[0].form + _AND_LINEAR, trials[0].numbers)
             trials.append(self.descend(start, n, steps))
@@ -119,7 +114,7 @@ class KernelSearch:
 
     def start(self, form: str, numbers: str, spread: float = 1.0) -> Trial:
         """Return a kernel with one lengthscale, relative to the spread of rows."""
-        X, name = self.codes[numbers], form.removesuffix(_AND_LINEAR)
+        X, name = self.learning.codes[numbers], form.removesuffix(_AND_LINEAR)
         lengthscale = spread * math.sqrt(float(X.var(axis=0).sum()) or 1.0)
         if name == "Laplacian L1":
             lengthscale *= math.sqrt(X.shape[1])
@@ -132,32 +127,49 @@ class KernelSearch:
 
     def descend(self, start: Trial, n: int, steps: int) -> Trial:
         """Learn a lengthscale per column from n rows, starting from another trial."""
-        began = working_seconds()
-        table = replace(self.table, X=self.codes[start.numbers]).take(self.order[:n])
-        blocks, is_in_time = self.blocks[start.numbers], self._is_in_time
-        goal = Evidence(start.kernel, [table], blocks, is_in_time)
-        goal.descend(start.alpha, steps)
-        value, theta = goal.best
-        trial = replace(
-            start,
-            kernel=goal.kernel(theta),
-            alpha=goal.alpha(theta),
-            loss=value,
-            error=goal.error(theta),
-            n_rows=len(table),
-            seconds=working_seconds() - began,
-        )
+        learning, numbers = self.learning, start.numbers
+        table = replace(learning.sample, X=learning.codes[numbers])
+        tables = [table.take(self.order[:n])]
+        trial = learned(start, tables, learning, steps, self._is_in_time)
         self.trials.append(trial)
         self.stopped = self.report(trial) or self.stopped
         return trial
 
     def _is_in_time(self) -> bool:
         """Return whether there is time for an evaluation; the floor always has it."""
-        return len(self.trials) < FLOOR or not self.deadline.ends(self.step)
+        return len(self.trials) < FLOOR or not self.learning.deadline.ends(self.step)
 
     @property
     def _over(self) -> bool:
         return self.stopped or not self._is_in_time()
+
+
+def learned(
+    start: Trial,
+    tables: Sequence[Table],
+    learning: Learning,
+    steps: int,
+    allowed: Callable[[], bool],
+) -> Trial:
+    """Return a trial whose kernel is learned by its evidence in encoded tables.
+
+    They are independent processes with the same kernel and noise. The error is that in
+    the first. `allowed` is asked before each evaluation but the first.
+    """
+    began = working_seconds()
+    blocks = learning.encoders[start.numbers].blocks_
+    goal = Evidence(start.kernel, tables, blocks, allowed)
+    goal.descend(start.alpha, steps)
+    value, theta = goal.best
+    return replace(
+        start,
+        kernel=goal.kernel(theta),
+        alpha=goal.alpha(theta),
+        loss=value,
+        error=goal.error(theta),
+        n_rows=len(tables[0]),
+        seconds=working_seconds() - began,
+    )
 
 
 def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
