@@ -28,10 +28,10 @@ from randkern.tabular.model import Member, fit_member
 from randkern.tabular.out_of_fold import Evaluated
 from randkern.tabular.presets import (
     COMPARISON,
-    HELD_SHARE,
+    FOLDS,
     LAST_FIT,
     LEAST_WEIGHT,
-    N_REFINED,
+    N_BEST,
     Plan,
 )
 from randkern.tabular.rows import Table
@@ -54,9 +54,8 @@ def used_rows(table: Table, plan: Plan, stream: Stream) -> Table:
 def chosen_in_folds(
     known: Table, kernels: Sequence[Evaluated], learning: Learning
 ) -> Chosen:
-    """Return the parts whose mean has the least log loss of rows held out."""
+    """Return the parts whose mean has the least log loss in folds of the known rows."""
     splits = list(known.folds.splits())
-    unknown = known.take(np.concatenate([rows for _, rows in splits]))
     parts: list[Part] = []
     for kernel in kernels[: learning.plan.n_members]:
         if parts and learning.deadline.ends(COMPARISON):
@@ -68,17 +67,16 @@ def chosen_in_folds(
             if trial is not before:  # all folds may have the same
                 problem, before = dual_logistic(trial.kernel, X, known.Y), trial
             fits.append(HeldOut(problem, known, *split))
-        options = fits, unknown, learning.deadline
-        parts.append(with_best_strength(kernel.trial, *options))
-    return _blended(parts, unknown)
+        parts.append(with_best_strength(kernel.trial, fits, learning.deadline))
+    return _blended(parts)
 
 
 def chosen_in_cells(
     trials: Sequence[Trial], learning: Learning, stream: Stream
 ) -> Chosen:
-    """Return the parts whose mean has the least log loss of rows held out.
+    """Return the parts whose mean has the least log loss of some rows of cells.
 
-    Their kernels are the best of those that are learned in cells.
+    Their kernels are the best of those that are learned in other cells.
     """
     table = learning.table
     teaching, others = drawn_cells(trials[0], learning, stream)
@@ -86,14 +84,12 @@ def chosen_in_cells(
     generator = stream.child("choosing").generator()
     splits = []
     for cell in others:
-        n_held = math.ceil(HELD_SHARE * len(cell))
+        n_held = math.ceil(len(cell) / FOLDS)
         splits.append(table.folds.divided(generator.permutation(cell), n_held))
     # Fits to one class say nothing of the penalty.
-    several = [each for each in splits if np.ptp(table.labels[each[0]])]
-    splits = several or splits
-    unknown = table.take(np.concatenate([held for _, held in splits]))
+    splits = [each for each in splits if np.ptp(table.labels[each[0]])] or splits
     parts: list[Part] = []
-    for trial in kernels[:N_REFINED]:
+    for trial in kernels[:N_BEST]:
         if parts and learning.deadline.ends(COMPARISON):
             break
         fits = []
@@ -103,15 +99,14 @@ def chosen_in_cells(
             problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
             positions = np.split(np.arange(len(piece)), [len(known)])
             fits.append(HeldOut(problem, encoded, *positions))
-        options = fits, unknown, learning.deadline
-        parts.append(with_best_strength(trial, *options))
-    best = sorted(parts, key=attrgetter("loss"))[: learning.plan.n_members]
-    return _blended(best, unknown)
+        parts.append(with_best_strength(trial, fits, learning.deadline))
+    parts.sort(key=attrgetter("loss"))
+    return _blended(parts[: learning.plan.n_members])
 
 
-def _blended(parts: Sequence[Part], unknown: Table) -> Chosen:
+def _blended(parts: Sequence[Part]) -> Chosen:
     """Return parts with the weights of least log loss together, the heaviest first."""
-    weights = blend_probabilities([part.chances for part in parts], unknown.weight)
+    weights = blend_probabilities([part.chances for part in parts], parts[0].weight)
     order = np.argsort(-weights, kind="stable")
     return [(float(weights[at]), parts[at]) for at in order if weights[at]]
 

@@ -93,49 +93,51 @@ class HeldOut:
         self, problem: DualLogistic, table: Table, known: np.ndarray, held: np.ndarray
     ):
         self.problem, self.held = problem, held
+        self.labels, self.weight = table.labels[held], table.weight[held]
         self.strength = np.zeros(len(table))
         self.strength[known] = table.weight[known]
         # Rows of one class say nothing of the others.
         self.varies = len(np.unique(table.labels[known])) > 1
         self._last: DualWeights | None = None
 
-    def probabilities(self, C: float, stop: Callable[[Any], bool]) -> np.ndarray:
-        """Return those of the rows that are held out."""
+    def chances(self, C: float, stop: Callable[[Any], bool]) -> np.ndarray:
+        """Return the probabilities of the labels of rows that are held out."""
         options = _TOL, _MAX_ITER, self._last, stop
         self._last = self.problem.minimise(C * self.strength, *options)
         F = self._last.values[self.held] * self.varies
         P = expit(np.hstack([-F, F])) if F.shape[1] == 1 else softmax(F, axis=1)
-        return P.clip(_MIN_CHANCE)
+        return P[np.arange(len(P)), self.labels].clip(_MIN_CHANCE)
 
 
 @dataclass(frozen=True)
 class Part:
     """A candidate for a member of the model.
 
-    `chances` are the probabilities of the classes of rows that the fits do not know,
-    with the log loss `loss`.
+    `chances` are the probabilities of the labels of rows that the fits do not know, of
+    these weights, and `loss` is the log loss.
     """
 
     trial: Trial
     C: float
     chances: np.ndarray
+    weight: np.ndarray
     loss: float
 
 
 def with_best_strength(
-    trial: Trial, fits: Sequence[HeldOut], unknown: Table, deadline: Deadline
+    trial: Trial, fits: Sequence[HeldOut], deadline: Deadline
 ) -> Part:
     """Return the part with the smallest log loss of the rows that are held out."""
+    weight = np.concatenate([fit.weight for fit in fits])
 
     def is_over(_: Any = None) -> bool:
         return deadline.ends(COMPARISON)
 
     def evaluate(at: int) -> Part:
         C = STRENGTHS[at]
-        P = np.concatenate([fit.probabilities(C, is_over) for fit in fits])
-        chances = P[np.arange(len(P)), unknown.labels]
-        loss = -float(np.average(np.log(chances), weights=unknown.weight))
-        return Part(trial, C, chances, loss)
+        chances = np.concatenate([fit.chances(C, is_over) for fit in fits])
+        loss = -float(np.average(np.log(chances), weights=weight))
+        return Part(trial, C, chances, weight, loss)
 
     start, n = STRENGTHS.index(FIRST_STRENGTH), len(STRENGTHS)
     return descended(evaluate, start, n, is_over)

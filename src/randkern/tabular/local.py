@@ -24,7 +24,7 @@ from randkern.tabular.presets import (
     CELL_STEPS,
     COMPARISON,
     DRAWN_CELLS,
-    N_REFINED,
+    N_BEST,
     TEACHING_SHARE,
 )
 from randkern.tabular.rows import Table
@@ -64,7 +64,7 @@ def learned_in_cells(
     """
     deadline = learning.deadline
     candidates: list[tuple[float, Trial]] = []
-    for trial in trials[:N_REFINED]:
+    for trial in trials[:N_BEST]:
         if candidates and deadline.ends(COMPARISON):
             break
         known, unknown = (

@@ -53,8 +53,8 @@ def evaluated(
 ) -> tuple[Table, list[Evaluated]]:
     """Evaluate kernels by folds; return the rows with their folds, and the best first.
 
-    If `relearn`, as many kernels as planned are learned again without each fold, but not
-    in time, where the first would know few rows. Otherwise, or if that has to end
+    If `relearn`, as many kernels as planned are learned again without each fold, but
+    not in time, where the first would know few rows. Otherwise, or if that has to end
     early, the kernels of the trials are evaluated. The rows are the first of those that
     are searched.
     """

@@ -16,6 +16,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from randkern.backend.compiled_loops import working_seconds
 
 
@@ -80,8 +82,8 @@ _FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
 # Learning the best kernels in cells, of which there are about so many at least. C of
 # classes is chosen there, too, by so many fits per evaluation.
 _LEARNED, _LEARNED_CELLS, _CHOSEN = Step(0.6, 576, 1000), 10, 0.3
-# The most fits that are averaged, and their share of the limit.
-MAX_MEMBERS, _MEMBERS_SHARE = 3, 0.2
+# The share of the limit for fits that are averaged.
+_MEMBERS_SHARE = 0.2
 # The largest share of the limit that a fit to all rows may take, and learning again.
 # Larger fits are in cells, with the other share, as are numbers whose Gram matrix does
 # not fit in memory, and labels of more rows than are searched at once.
@@ -100,22 +102,17 @@ _USED = 0.8
 
 # -- numbers that are the same in all plans --------------------------------------------
 
-# Trials that no deadline ends.
-FLOOR = 3
 # Trials that are continued on more rows, or in cells. If only the best were, errors of
 # pumadyn32nm in 10 seconds would be 1.3 times as large, as few rows of many columns
-# hardly distinguish kernels.
-N_REFINED = 3
+# hardly distinguish kernels. Also the most fits that are averaged.
+N_BEST = 3
 # Steps of learning a kernel again without a fold.
 RELEARNING_STEPS = 20
 # Rows from which importances are computed.
 EFFECT_ROWS = 2000
-# Of cells that choose the penalty of classes, the share of rows that is held out.
-HELD_SHARE = 0.25
-# Values of C of logistic regression, and the first one tried. Tens in place of thirds
-# of tens cost large tables 1.6 % (magic).
-STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
-FIRST_STRENGTH = 10.0
+# Values of C of logistic regression, and the first that is tried. Tens without roots of
+# ten between them cost large tables 1.6 % (magic).
+STRENGTHS, FIRST_STRENGTH = (10.0 ** np.arange(0, 4.5, 0.5)).tolist(), 10.0
 # The weight of a linear kernel beside another, at first.
 LINEAR_WEIGHT = 0.1
 # Descents start from the deviation of whole rows, the lengthscale of all columns, and
@@ -282,7 +279,7 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
         return evaluation(m) + (_CHOSEN * fit(m) if n_classes else 0.0)
 
     def members(seconds: float) -> int:
-        return min(max(int(_MEMBERS_SHARE * time_limit / seconds), 1), MAX_MEMBERS)
+        return min(max(int(_MEMBERS_SHARE * time_limit / seconds), 1), N_BEST)
 
     is_large = n > (SEARCHED_ROWS if n_classes else MAX_FACTORISED)
     in_cells = is_large or fit(n) > _LARGE_SHARE * time_limit
@@ -312,7 +309,7 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
     if is_small:
         refit = FOLDS * _RELEARNING * evaluation(n - n // FOLDS)
         n_refits = min(int(_LARGE_SHARE * time_limit / refit), _MOST_REFITS)
-        n_refits = n_refits if n_refits >= MAX_MEMBERS else 0
+        n_refits = n_refits if n_refits >= N_BEST else 0
         budget.left -= n_refits * refit
     compared = 0 if in_cells else budget.rows(_COMPARED, comparison, n)
     before = budget.left
@@ -340,10 +337,10 @@ def plan_of(n: int, d: int, n_classes: int, time_limit: float) -> Plan:
 # -- the clock -------------------------------------------------------------------------
 
 # Fits of at most so many rows have no deadline: a busy machine slows them, and ruins
-# none. It is at least so many seconds for the others, and each step ends by its share.
-_SMALL_TABLE, _SHORTEST_DEADLINE = 1000, 10.0
+# none. It is at least so many seconds for the others, of which all steps before the
+# last fit have this share.
+_SMALL_TABLE, _SHORTEST_DEADLINE, _LAST_STARTS = 1000, 10.0, 0.75
 SEARCH, COMPARISON, LAST_FIT = "the search", "the comparison of kernels", "the last fit"
-_ENDS = {SEARCH: 0.75, COMPARISON: 0.9, LAST_FIT: 1.0}
 
 
 @dataclass
@@ -372,7 +369,8 @@ class Deadline:
 
     def ends(self, step: str) -> bool:
         """Return whether a step has to end now, and note that."""
-        late = working_seconds() - self._began > _ENDS[step] * self.limit
+        share = 1.0 if step == LAST_FIT else _LAST_STARTS
+        late = working_seconds() - self._began > share * self.limit
         if late and step not in self.cut:
             self.cut.append(step)
         return late

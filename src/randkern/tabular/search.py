@@ -17,9 +17,8 @@ from randkern.tabular.evidence import Evidence
 from randkern.tabular.learning import Learning
 from randkern.tabular.presets import (
     FIRST_ALPHA,
-    FLOOR,
     LINEAR_WEIGHT,
-    N_REFINED,
+    N_BEST,
     RELEARNING_STEPS,
     SPARSE_SPREAD,
 )
@@ -101,7 +100,7 @@ class KernelSearch:
             steps = -(-steps // 2)
             best = [
                 self.descend(trial, plan.more_rows, steps)
-                for trial in trials[:N_REFINED]
+                for trial in trials[:N_BEST]
                 if not self._over
             ]
             trials = sorted(best, key=attrgetter("loss")) + trials[len(best) :]
@@ -137,7 +136,9 @@ class KernelSearch:
 
     def _is_in_time(self) -> bool:
         """Return whether there is time for an evaluation; the floor always has it."""
-        return len(self.trials) < FLOOR or not self.learning.deadline.ends(self.step)
+        return len(self.trials) < len(FORMS) or not self.learning.deadline.ends(
+            self.step
+        )
 
     @property
     def _over(self) -> bool:
