@@ -1,5 +1,7 @@
 """Evidence of kernels, and kernels that are learned again without each fold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,8 +13,9 @@ from randkern.tabular.folds import Folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss, log_squares
 from randkern.tabular.out_of_fold import evaluated
-from randkern.tabular.presets import Deadline, plan_of
+from randkern.tabular.presets import SEARCH, Deadline, plan_of
 from randkern.tabular.rows import Table
+from randkern.tabular.search import KernelSearch
 from randkern_lab.benchmarks.families import draw_table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -56,8 +59,9 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
     Y = np.sin(2 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
     codes = np.repeat(np.arange(5), 12)
     known = learning_of(X, Y, folds=Folds(codes) if groups else None)
-    trials = known.search(np.arange(len(known.sample))).run(known.plan)
-    table, found = evaluated(trials[:2], known, 2)
+    known = replace(known, plan=replace(known.plan, n_refits=2))
+    trials = KernelSearch(known, np.arange(len(known.sample)), SEARCH).run()
+    table, found = evaluated(trials[:2], known, True)
     assert found == sorted(found, key=lambda refit: refit.loss)
     targets = Y[known.order]
     for refit in found:
@@ -68,7 +72,7 @@ def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
             if groups:
                 members = codes[known.order]
                 assert not set(members[rest]) & set(members[rows])
-            again = known.relearned(refit.trial, rest)
+            again = KernelSearch(known, rest, SEARCH).again(refit.trial)
             assert again.alpha == trial.alpha and again.error == trial.error
             U = known.codes[trial.numbers]
             fit = rk.KernelRidgeRegressor(
