@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 from operator import attrgetter
 from typing import Any
 
@@ -61,12 +62,14 @@ def chosen_in_folds(
         if parts and learning.deadline.ends(COMPARISON):
             break
         X = learning.codes[kernel.trial.numbers][: len(known)]
-        fits: list[HeldOut] = []
-        before = None
-        for trial, split in zip(kernel.without, splits, strict=True):
-            if trial is not before:  # all folds may have the same
-                problem, before = dual_logistic(trial.kernel, X, known.Y), trial
-            fits.append(HeldOut(problem, known, *split))
+        problems = [
+            dual_logistic(trial.kernel, X, known.Y)
+            for trial in kernel.without or [kernel.trial]
+        ]
+        fits = [
+            HeldOut(problem, known, *split)
+            for problem, split in zip(cycle(problems), splits, strict=False)
+        ]
         parts.append(with_best_strength(kernel.trial, fits, learning.deadline))
     return _blended(parts)
 

@@ -296,7 +296,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         If kernels were learned again, these do not know the rows either.
         """
         known, members = split.rows.take(learning.order), self.model_.members
-        if kernels[0].learned_again:
+        if kernels[0].without:
             unknown = {id(each.trial): each.residuals for each in kernels}
             own = [weight * unknown[id(trial)] for weight, trial in parts]
             residuals = split.rows.Y.std(axis=0) * np.sum(own, axis=0)

@@ -21,7 +21,7 @@ from randkern.tabular.leave_one_out import (
     residuals_of,
     thread_operations,
 )
-from randkern.tabular.presets import PRECISIONS
+from randkern.tabular.presets import PRECISION
 from randkern.tabular.rows import Table
 
 # Bounds of learned numbers.
@@ -103,7 +103,7 @@ class Evidence:
 
     The last entry of θ is log α; the others are hyperparameters, first lengthscales,
     which the columns of a block share. A normal prior on these has the mean `origin`,
-    if there is one; it is narrower for labels, which carry little information each.
+    if there is one.
     `allowed` is asked before every evaluation; only the first is computed in any case.
     `best` is the smallest value, and its θ.
     """
@@ -179,7 +179,7 @@ class Evidence:
             gradient += np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
             n = sum(each.folds.n_independent for each in self.tables)
-            precision = PRECISIONS[self.tables[0].labels is not None] / n
+            precision = PRECISION / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
             gradient[:-1] += 2 * precision * away

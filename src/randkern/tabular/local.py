@@ -18,13 +18,13 @@ from randkern.models import LocalRegressor
 from randkern.models.cells import CellTree, scaled_rows
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import Loss, leave_one_out
 from randkern.tabular.model import Member, fit_member
+from randkern.tabular.out_of_fold import evaluate
 from randkern.tabular.presets import (
-    CELL_STEPS,
     COMPARISON,
     DRAWN_CELLS,
     N_BEST,
+    STEPS_AGAIN,
     TEACHING_SHARE,
 )
 from randkern.tabular.rows import Table
@@ -75,26 +75,12 @@ def learned_in_cells(
             for cells in (teaching, others)
         )
         again = learned(
-            trial, known, learning, CELL_STEPS, lambda: not deadline.ends(COMPARISON)
+            trial, known, learning, STEPS_AGAIN, lambda: not deadline.ends(COMPARISON)
         )
         for each in (trial, again):
-            loss = _loss_in_cells(each, unknown, learning.loss)
-            candidates.append((loss, each))
+            evaluated, _, loss = evaluate(each, unknown, learning.loss)
+            candidates.append((loss, evaluated))
     return [trial for _, trial in sorted(candidates, key=itemgetter(0))]
-
-
-def _loss_in_cells(trial: Trial, cells: Sequence[Table], loss: Loss) -> float:
-    """Return the loss of rows that are left out of fits to single cells."""
-    predictions, targets, weights = [], [], []
-    for cell in cells:
-        residuals = leave_one_out(trial.kernel, trial.alpha, cell)
-        if residuals is None:
-            return math.inf
-        out = cell.folds.predicted
-        predictions.append(cell.Y[out] - residuals)
-        targets.append(cell.Y[out])
-        weights.append(cell.weight[out])
-    return loss(*map(np.concatenate, (predictions, targets, weights)))
 
 
 def fit_in_cells(

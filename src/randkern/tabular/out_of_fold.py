@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 
 from randkern.tabular.folds import Folds
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import leave_one_out
+from randkern.tabular.leave_one_out import Loss, leave_one_out
 from randkern.tabular.presets import COMPARISON, FOLDS, LEAST_WEIGHT
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
@@ -32,20 +32,14 @@ _MIN_LEARNED = 8
 class Evaluated:
     """A kernel, and what least squares with it leave of rows that they do not know.
 
-    `without` has the kernels of the fits without each fold: learned again without its
-    rows, or the same for all. `residuals`, (m, k), are those of the rows that are
-    predicted.
+    `residuals`, (m, k), are those of the rows that are predicted. `without` has the
+    kernels that are learned again without each fold, if any.
     """
 
     trial: Trial
-    without: tuple[Trial, ...]
     residuals: np.ndarray
     loss: float
-
-    @property
-    def learned_again(self) -> bool:
-        """Whether the kernels of the fits do not know the rows of their fold."""
-        return self.without[0] is not self.trial
+    without: tuple[Trial, ...] = ()
 
 
 def evaluated(
@@ -68,52 +62,61 @@ def evaluated(
         known = replace(known, folds=Folds(np.arange(len(known)) % FOLDS))
     elif known.folds.is_forward:  # few periods tell less of kernels than the evidence
         trials = trials[:1]
+
+    def encoded(trial: Trial) -> Table:
+        return replace(known, X=learning.codes[trial.numbers][: len(known)])
+
     found: list[Evaluated] = []
     for trial in trials[:n_again]:
-        again = _learned_again(trial, learning, known)
+        again = _learned_again(trial, learning, encoded(trial))
         if again is None:
             break
         found.append(again)
     for trial in [] if found else trials:
         if found and learning.deadline.ends(COMPARISON):
             break
-        found.append(_evaluated(trial, learning, known))
+        found.append(Evaluated(*evaluate(trial, [encoded(trial)], learning.loss)))
     return known, sorted(found, key=attrgetter("loss"))
 
 
-def _left_out(trial: Trial, learning: Learning, known: Table) -> np.ndarray | None:
-    """Return the residuals of folds that a kernel leaves out."""
-    encoded = replace(known, X=learning.codes[trial.numbers][: len(known)])
-    return leave_one_out(trial.kernel, trial.alpha, encoded)
+def evaluate(
+    trial: Trial, tables: Sequence[Table], loss: Loss
+) -> tuple[Trial, np.ndarray, float]:
+    """Return residuals (m, k) of rows left out of fits to single tables, and a loss.
 
-
-def _evaluated(trial: Trial, learning: Learning, known: Table) -> Evaluated:
-    """Evaluate the kernel of a trial."""
-    while (residuals := _left_out(trial, learning, known)) is None:
-        # Other rows may need a larger penalty.
+    Tables are encoded. The penalty of the trial is increased if their rows need that.
+    """
+    while True:
+        residuals = [
+            leave_one_out(trial.kernel, trial.alpha, table) for table in tables
+        ]
+        known = [each for each in residuals if each is not None]
+        if len(known) == len(tables):
+            break
         trial = replace(trial, alpha=10 * trial.alpha)
-    out = known.folds.predicted
-    Y, weight = known.Y[out], known.weight[out]
-    loss = learning.loss(Y - residuals, Y, weight)
-    n_fits = len(np.unique(known.folds.codes[out]))
-    return Evaluated(trial, (trial,) * n_fits, residuals, loss)
+    E = np.concatenate(known)
+    Y = np.concatenate([table.Y[table.folds.predicted] for table in tables])
+    weight = np.concatenate([table.weight[table.folds.predicted] for table in tables])
+    return trial, E, loss(Y - E, Y, weight)
 
 
-def _learned_again(trial: Trial, learning: Learning, known: Table) -> Evaluated | None:
+def _learned_again(
+    trial: Trial, learning: Learning, encoded: Table
+) -> Evaluated | None:
     """Learn a kernel again; None if too few rows are left, or at the deadline."""
     without: list[Trial] = []
-    residuals = np.empty_like(known.Y)
-    for rest, rows in known.folds.splits():
-        if len(rest) < _MIN_LEARNED or not np.ptp(known.Y[rest], axis=0).any():
+    residuals = np.empty_like(encoded.Y)
+    for rest, rows in encoded.folds.splits():
+        if len(rest) < _MIN_LEARNED or not np.ptp(encoded.Y[rest], axis=0).any():
             return None
         learned = KernelSearch(learning, rest, COMPARISON).again(trial)
-        unknown = _left_out(learned, learning, known)
+        unknown = leave_one_out(learned.kernel, learned.alpha, encoded)
         if unknown is None or learning.deadline.ends(COMPARISON):
             return None
         residuals[rows] = unknown[rows]
         without.append(learned)
-    loss = learning.loss(known.Y - residuals, known.Y, known.weight)
-    return Evaluated(trial, tuple(without), residuals, loss)
+    loss = learning.loss(encoded.Y - residuals, encoded.Y, encoded.weight)
+    return Evaluated(trial, residuals, loss, tuple(without))
 
 
 def blended(known: Table, kernels: Sequence[Evaluated]) -> list[tuple[float, Trial]]:

@@ -19,8 +19,8 @@ from randkern.tabular.presets import (
     FIRST_ALPHA,
     LINEAR_WEIGHT,
     N_BEST,
-    RELEARNING_STEPS,
     SPARSE_SPREAD,
+    STEPS_AGAIN,
 )
 from randkern.tabular.rows import Table
 
@@ -109,7 +109,7 @@ class KernelSearch:
     def again(self, like: Trial) -> Trial:
         """Learn the kernel of a trial from the rows of the order only."""
         start = self.start(like.form, like.numbers)
-        return self.descend(start, len(self.order), RELEARNING_STEPS)
+        return self.descend(start, len(self.order), STEPS_AGAIN)
 
     def start(self, form: str, numbers: str, spread: float = 1.0) -> Trial:
         """Return a kernel with one lengthscale, relative to the spread of rows."""
