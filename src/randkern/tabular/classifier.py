@@ -82,7 +82,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     References
     ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    Zhu & Hastie 2005, "Kernel logistic regression and the import vector machine",
+    Journal of Computational and Graphical Statistics 14.
 
     Examples
     --------

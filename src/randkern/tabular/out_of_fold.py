@@ -1,7 +1,7 @@
 """Kernels by what they predict for rows that they do not know.
 
-This is the only evaluation of kernels after their search. It chooses between them and
-weights them; classes are calibrated by it, and few rows get the widths of intervals.
+This is the only evaluation of kernels after their search. It chooses between them,
+weights them, and sets the widths of intervals of few rows.
 
 A kernel that is learned from all rows has seen the targets by which it is evaluated:
 with few rows and many columns, errors of rows that only the fit leaves out are much too
