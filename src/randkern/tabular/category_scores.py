@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from randkern._tables import is_numeric, is_table, is_time, objects_of
+from randkern._tables import is_table, kind_of, levels_of, objects_of, places_of
 from randkern.data.columns import with_known_types
-from randkern.tabular.encoder import max_levels, n_repeated, places_of
+from randkern.tabular.encoder import max_levels
 from randkern.tabular.target_encoding import TargetEncoding
 
 # At most so many scores in a table.
@@ -28,19 +27,13 @@ def scored_columns(X: Any, n_scores: int) -> list[Any]:
     if not is_table(X) or not all(isinstance(name, str) for name in X.columns):
         return []
     X = with_known_types(X)
-    columns = {name: X[name] for name in X.columns}
     counts = {
-        name: n_repeated(objects_of(column))
-        for name, column in columns.items()
-        if not (is_numeric(column) or is_time(column))
+        name: len(levels_of(name, objects_of(X[name]), least=2))
+        for name in X.columns
+        if kind_of(X[name]) == "category"
     }
-    most = max_levels(list(counts.values()))
-    many = [
-        name
-        for name, count in counts.items()
-        if count > most
-        and not any(other.startswith(f"{name} score") for other in X.columns)
-    ]
+    most = max_levels([*counts.values()])
+    many = [name for name, count in counts.items() if count > most]
     return sorted(many, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
 
 
@@ -86,7 +79,8 @@ class CategoryScores(TargetEncoding):
     """
 
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
-        self.levels_ = [_levels(column) for column in columns]
+        pairs = zip(self.columns, columns, strict=True)
+        self.levels_ = [levels_of(name, values, least=2) for name, values in pairs]
         return self._features(columns)
 
     def _features(self, columns: list[np.ndarray]) -> list[Any]:
@@ -106,11 +100,3 @@ def _indicators(values: np.ndarray, levels: np.ndarray) -> Any:
     known = np.flatnonzero(places < len(levels))
     entries = np.ones(len(known)), (known, places[known])
     return sparse.csr_array(entries, shape=(len(values), len(levels)))
-
-
-def _levels(values: np.ndarray) -> np.ndarray:
-    """Return the levels of a column that occur in several rows, a missing one last."""
-    repeated = [level for level, n in Counter(values.tolist()).items() if n > 1]
-    levels = np.empty(len(repeated), dtype=object)
-    levels[:] = sorted(repeated, key=lambda level: level is None)
-    return levels

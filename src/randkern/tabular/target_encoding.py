@@ -39,10 +39,11 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
 
     Attributes
     ----------
-    n_new_ : int
-        New columns per encoded column: a score per target or class (one for two
-        classes), and components that do not depend on the targets. They follow after
-        all other columns.
+    sources_ : ndarray of int
+        The position in the table of the fit of what each column of the new table is
+        computed from. New columns follow after all others: per encoded column a score
+        per target or class (one for two classes), and components that do not depend on
+        the targets.
     feature_names_in_ : ndarray of str
     """
 
@@ -86,7 +87,8 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         weight = weight / weight.mean()
         if folds is None or folds.are_rows:
             folds = _random_folds(X, Y)
-        self.feature_names_in_ = np.array(list(X.columns), dtype=object)
+        names = list(X.columns)
+        self.feature_names_in_ = np.array(names, dtype=object)
         blocks = self._fit_features([objects_of(X[name]) for name in self.columns])
         Z = sparse.hstack(blocks, format="csr")
         ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
@@ -105,10 +107,12 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
             for out, values in zip(scores, own, strict=True):
                 out[held] = values
         fit(np.arange(len(Y)))
-        out = self._extended(X, scores, blocks)
-        n_added = out.shape[1] - X.shape[1]
-        self.n_new_ = n_added // len(self.columns) + self._replaces
-        return out
+        extended = self._extended(X, scores, blocks)
+        encoded = [names.index(name) for name in self.columns]
+        others = np.setdiff1d(range(len(names)), encoded if self._replaces else [])
+        n_new = (extended.shape[1] - len(others)) // len(encoded)
+        self.sources_ = np.append(others, np.repeat(encoded, n_new)).astype(int)
+        return extended
 
     def transform(self, X: Any) -> Any:
         """Return the table with scores.
@@ -138,15 +142,6 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         """Return numbers that stand beside the scores of each column, (n, m)."""
         return [np.empty((block.shape[0], 0)) for block in blocks]
 
-    def sources(self) -> np.ndarray:
-        """Return the position in the table of the fit of each new table's columns."""
-        names = self.feature_names_in_.tolist()
-        encoded = [names.index(name) for name in self.columns]
-        others = np.arange(len(names))
-        if self._replaces:
-            others = np.setdiff1d(others, encoded)
-        return np.append(others, np.repeat(encoded, self.n_new_)).astype(int)
-
     def _extended(self, X: Any, scores: list[np.ndarray], blocks: list[Any]) -> Any:
         """Return the table with the scores (n, k) of each column, and components."""
         named: dict[str, np.ndarray] = {}
@@ -154,21 +149,22 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         for name, own, components in parts:
             several = own.shape[1] > 1
             for j, score in enumerate(own.T, start=1):
-                named[f"{name} score {j}" if several else f"{name} score"] = score
+                title = f"{name} score {j}" if several else f"{name} score"
+                named[self._unused(title)] = score
             for j, component in enumerate(components.T, start=1):
-                named[f"{name} component {j}"] = component
-        for name in named:
-            if name in X.columns:
-                raise ValueError(
-                    f"X has a column {name!r}, the name of numbers that are computed "
-                    "from another column; rename it."
-                )
+                named[self._unused(f"{name} component {j}")] = component
         replaced = list(self.columns) if self._replaces else []
         if hasattr(X, "iloc"):
             return X.assign(**named).drop(columns=replaced)
         kind = type(X[X.columns[0]])  # polars
         columns = [kind(name, column) for name, column in named.items()]
         return X.with_columns(columns).drop(replaced)
+
+    def _unused(self, name: str) -> str:
+        """Return a name that no column of the table has."""
+        while name in self.feature_names_in_:
+            name += "_"
+        return name
 
 
 def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
@@ -191,13 +187,13 @@ def _random_folds(X: Any, Y: np.ndarray) -> Folds:
     import pandas as pd
 
     codes = np.arange(len(X))
+    frame = X if hasattr(X, "iloc") else pd.DataFrame(X.to_dict(as_series=False))
     with suppress(TypeError):  # values of several types
-        if hasattr(X, "iloc"):
-            codes = pd.util.hash_pandas_object(X, index=False).to_numpy()
-        else:
-            codes = X.hash_rows(0).to_numpy()
-        targets = pd.util.hash_pandas_object(pd.DataFrame(Y), index=False)
-        codes = codes ^ targets.to_numpy()
+        rows, targets = (
+            pd.util.hash_pandas_object(each, index=False).to_numpy()
+            for each in (frame, pd.DataFrame(Y))
+        )
+        codes = rows ^ targets
     _, numbers = np.unique(codes, return_inverse=True)
     numbers = numbers if numbers.any() else np.arange(len(X))
     return Folds(numbers % _FOLDS)

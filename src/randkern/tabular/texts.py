@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._tables import is_numeric, is_table, is_time, objects_of
+from randkern._tables import is_table, kind_of, objects_of
 from randkern.data.columns import is_free_text
 from randkern.tabular.target_encoding import TargetEncoding
 
@@ -22,26 +22,19 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
 
     Columns of categories (of that dtype) hold none, unless they are chosen.
     """
+    columns = {name: X[name] for name in X.columns} if is_table(X) else {}
     if not isinstance(chosen, str):
-        if not is_table(X):
-            raise ValueError(
-                f"text_columns={list(chosen)} names columns of a dataframe, got "
-                f"{type(X).__name__}; pass a dataframe."
-            )
-        missing = [name for name in chosen if name not in X.columns]
+        missing = [name for name in chosen if name not in columns]
         if missing:
             raise ValueError(
-                f"text_columns names {missing}, expected columns of X: "
-                f"{list(X.columns)[:20]}."
+                f"text_columns names {missing}, expected columns of a dataframe X: "
+                f"{[*columns][:20]}."
             )
         return list(chosen)
-    if not is_table(X):
-        return []
-    columns = {name: X[name] for name in X.columns}
     return [
         name
         for name, column in columns.items()
-        if not (is_numeric(column) or is_time(column))
+        if kind_of(column) == "category"
         and not str(column.dtype).lower().startswith(_CATEGORIES)
         and is_free_text(objects_of(column))
     ]
