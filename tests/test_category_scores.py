@@ -10,8 +10,8 @@ from sklearn.preprocessing import OneHotEncoder
 
 import randkern as rk
 from randkern.tabular import encoder
-from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.folds import Folds
+from randkern.tabular.target_encoding import CategoryScores, scored_columns
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 

@@ -62,6 +62,14 @@ def test_unknown_categories_alone_are_named_beside_a_known_one():
         encoder.transform(table.assign(colour="RED "))
 
 
+def test_kernels_refuse_categories_of_another_type():
+    table = pd.DataFrame({"x": X[:, 0], "c": ["2", "1"] * (N // 2)})
+    kernel = rk.Categorical(columns=["c"]) + rk.Gaussian(columns=["x"])
+    model = rk.KernelRidgeRegressor(kernel, n_components=None).fit(table, Y)
+    with pytest.raises(ValueError, match="'c' holds no value .* '1', but .* 2; conv"):
+        model.predict(table.assign(c=[2, 1] * (N // 2)))
+
+
 @pytest.mark.filterwarnings("error")
 def test_one_known_category_is_enough():
     table = pd.DataFrame({"colour": ["red", "blue", "red"] * 20})

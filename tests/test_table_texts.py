@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.tabular.folds import Folds
-from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.target_encoding import TextEncoder, text_columns
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 

@@ -25,7 +25,7 @@ from randkern.tabular.array_encoding import (
     equals,
     score_columns,
 )
-from randkern.tabular.category_scores import CategoryScores
+from randkern.tabular.target_encoding import CategoryScores
 
 _XP = TracedOps.xp
 

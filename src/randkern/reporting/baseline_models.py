@@ -25,7 +25,7 @@ from randkern._tables import kind_of, numbers_of, objects_of
 from randkern._warnings import warn
 from randkern.reporting.scores import EvaluatedModel
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.texts import TextEncoder
+from randkern.tabular.target_encoding import TextEncoder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.target_encoding import CategoryScores
 
 # Compares a column of categories with those of the fit (objects, None for missing
 # values), and returns booleans (n, n_categories).

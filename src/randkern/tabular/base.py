@@ -26,7 +26,6 @@ from randkern._warnings import ignoring, warn
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
-from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.folds import Folds
@@ -43,7 +42,12 @@ from randkern.tabular.presets import (
 )
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
-from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.target_encoding import (
+    CategoryScores,
+    TextEncoder,
+    scored_columns,
+    text_columns,
+)
 from randkern.tabular.warm_start import column_blocks, moved
 
 # Weights below this share of the largest are zero: penalties are divided by weights.

@@ -143,6 +143,9 @@ class TabularEncoder(TableInput, TransformerMixin, BaseEstimator):
         self._ends = [*chain.from_iterable(ends)]
         self.columns_ = np.repeat(sources, widths)
         self.blocks_ = np.repeat(np.arange(len(blocks)), widths)
+        n_numbers = len(self._varying) + 2 * len(self._phases)
+        n_missing = len(self._missing)
+        self.widths_ = n_numbers, n_missing, sum(widths) - n_numbers - n_missing
         return self
 
     @property
@@ -214,13 +217,6 @@ class TabularEncoder(TableInput, TransformerMixin, BaseEstimator):
                     UserWarning,
                 )
         return blocks
-
-    @property
-    def widths_(self) -> tuple[int, int, int]:
-        check_is_fitted(self)
-        n_numbers = len(self._varying) + 2 * len(self._phases)
-        n_missing = len(self._missing)
-        return n_numbers, n_missing, len(self.columns_) - n_numbers - n_missing
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded rows, (n, n_features_out).
