@@ -111,12 +111,10 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
             self.effects_ = np.split(np.atleast_2d(ridge.coef_).T, ends)
 
         mean = np.average(Y, axis=0, weights=weight)
-        scores = [np.tile(mean, (len(Y), 1)) for _ in blocks]
+        scores = np.tile(mean, (len(blocks), len(Y), 1))
         for known, held in folds.splits():
             fit(known)
-            own = self._scores([block[held] for block in blocks])
-            for out, values in zip(scores, own, strict=True):
-                out[held] = values
+            scores[:, held] = self._scores([block[held] for block in blocks])
         fit(np.arange(len(Y)))
         extended = self._extended(X, scores, blocks)
         encoded = [names.index(name) for name in self.columns]
@@ -136,10 +134,10 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         blocks = self._features([objects_of(X[name]) for name in self.columns])
         return self._extended(X, self._scores(blocks), blocks)
 
-    def _scores(self, blocks: list[Any]) -> list[np.ndarray]:
+    def _scores(self, blocks: list[Any]) -> np.ndarray:
         """Return the scores (n, k) of the features of each column."""
         pairs = zip(blocks, self.effects_, strict=True)
-        return [self.intercept_ + block @ own for block, own in pairs]
+        return np.stack([self.intercept_ + block @ own for block, own in pairs])
 
     @abstractmethod
     def _fit_features(self, columns: list[np.ndarray]) -> list[Any]:
@@ -153,7 +151,7 @@ class TargetEncoding(TransformerMixin, BaseEstimator, ABC):
         """Return numbers that stand beside the scores of each column, (n, m)."""
         return [np.empty((block.shape[0], 0)) for block in blocks]
 
-    def _extended(self, X: Any, scores: list[np.ndarray], blocks: list[Any]) -> Any:
+    def _extended(self, X: Any, scores: np.ndarray, blocks: list[Any]) -> Any:
         """Return the table with the scores (n, k) of each column, and components."""
         named: dict[str, np.ndarray] = {}
         parts = zip(self.columns, scores, self._components_of(blocks), strict=True)
