@@ -55,21 +55,16 @@ def is_numeric(column: Any) -> bool:
 
 def is_time(column: Any) -> bool:
     """Return whether a dataframe's column holds dates or durations."""
-    return str(column.dtype).lower().startswith("date") or is_duration(column)
-
-
-def is_duration(column: Any) -> bool:
-    """Return whether a dataframe's column holds durations."""
-    return str(column.dtype).lower().startswith(("timedelta", "duration"))
+    return str(column.dtype).lower().startswith(("date", "timedelta", "duration"))
 
 
 def kind_of(column: Any) -> str:
     """Return "number" (also of booleans), "date", "duration" or "category"."""
-    if is_duration(column):
-        return "duration"
+    if is_numeric(column):
+        return "number"
     if is_time(column):
-        return "date"
-    return "number" if is_numeric(column) else "category"
+        return "date" if str(column.dtype).lower().startswith("date") else "duration"
+    return "category"
 
 
 def days_of(column: Any) -> np.ndarray:
@@ -92,7 +87,7 @@ def days_of(column: Any) -> np.ndarray:
 
 def numbers_of(column: Any) -> np.ndarray:
     """Return numbers as float64, dates as days; missing values are NaN."""
-    if is_time(column):
+    if not is_numeric(column):
         return days_of(column)
     if hasattr(column, "isna"):
         return np.asarray(column.to_numpy(dtype=float, na_value=np.nan))
@@ -190,9 +185,10 @@ def levels_of(name: Any, values: np.ndarray, least: int = 1) -> np.ndarray:
     Raise if the values of the column are no categories, or cannot be sorted.
     """
     check_categories(name, values)
-    found = [level for level, n in Counter(values.tolist()).items() if n >= least]
-    levels = np.empty(len(found), dtype=object)
-    levels[:] = sorted(found, key=lambda level: (level is None, level))
+    counts = Counter(values.tolist())
+    frequent = [level for level, n in counts.items() if n >= least]
+    levels = np.empty(len(frequent), dtype=object)
+    levels[:] = sorted(frequent, key=lambda level: (level is None, level))
     return levels
 
 
@@ -208,10 +204,8 @@ def unknown_values(name: Any, values: np.ndarray, levels: np.ndarray) -> str | N
 
     None for other columns. Raise if the categories are of another type than the levels.
     """
-    present, known = (
-        [value for value in each.tolist() if value is not None]
-        for each in (values, levels)
-    )
+    present = [value for value in values.tolist() if value is not None]
+    known = [level for level in levels.tolist() if level is not None]
     if not present or not known or not {*known}.isdisjoint(present):
         return None
     described = (

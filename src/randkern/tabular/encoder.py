@@ -293,12 +293,17 @@ class TabularEncoder(TableInput, TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> tuple[np.ndarray, dict[int, np.ndarray]]:
         """Return the numbers of valid rows, NaN if missing, and the other columns."""
-        numbers, categories = X, {}
         if reset:
             self.kinds_ = np.full(self.n_features_in_, "number", dtype="U8")
             self._names = [*map(str, X.columns if is_table(X) else range(X.shape[1]))]
         if is_table(X):
             X = with_known_types(X)
+        if hasattr(X, "iloc") and {*self.kinds_} <= {"number", "empty"}:
+            if all(dtype.kind in "buif" for dtype in X.dtypes):
+                # A single row of 2,000 columns takes 7 ms, and 60 column by column.
+                X = X.to_numpy(dtype=float, na_value=np.nan)
+        numbers, categories = X, {}
+        if is_table(X):
             columns = [X[name] for name in X.columns]
             if reset:
                 self.kinds_[:] = [*map(kind_of, columns)]

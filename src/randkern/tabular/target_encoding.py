@@ -199,8 +199,8 @@ def _random_folds(X: Any, Y: np.ndarray) -> Folds:
     frame = X if hasattr(X, "iloc") else pd.DataFrame(X.to_dict(as_series=False))
     with suppress(TypeError):  # values of several types
         rows, targets = (
-            pd.util.hash_pandas_object(each, index=False).to_numpy()
-            for each in (frame, pd.DataFrame(Y))
+            pd.util.hash_pandas_object(part, index=False).to_numpy()
+            for part in (frame, pd.DataFrame(Y))
         )
         codes = rows ^ targets
     _, numbers = np.unique(codes, return_inverse=True)
