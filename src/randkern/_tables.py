@@ -221,8 +221,8 @@ def unknown_values(name: Any, values: np.ndarray, levels: np.ndarray) -> str | N
 class TableEncoder:
     """Encodes a dataframe as numbers: text and categorical columns become codes.
 
-    Codes are 0, 1, ... in sorted order, -2 for a missing category, and -1 for a
-    category that was not in the table the encoder learned from.
+    Codes are 0, 1, ... in sorted order, with the last for a missing category, and -1
+    for a category that was not in the table the encoder learned from.
 
     Attributes
     ----------
@@ -290,8 +290,8 @@ class TableEncoder:
                 continue
             values, levels = objects_of(X[name]), self.levels[j]
             unknown_values(name, values, levels)  # raises for those of another type
-            codes = [-2 if level is None else at for at, level in enumerate(levels)]
-            out[:, j] = np.array([*codes, -1])[places_of(values, levels)]
+            places = places_of(values, levels)
+            out[:, j] = np.where(places < len(levels), places, -1)
         return out
 
 
