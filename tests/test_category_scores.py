@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge, RidgeCV
@@ -9,8 +10,8 @@ from sklearn.preprocessing import OneHotEncoder
 
 import randkern as rk
 from randkern.tabular import encoder
-from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.folds import Folds
+from randkern.tabular.target_encoding import CategoryScores, scored_columns
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -108,9 +109,41 @@ def test_which_columns_have_scores():
     assert scored_columns(table, 1) == ["more", "many"]
     assert scored_columns(table, 26) == ["more"]
     assert scored_columns(table, 100) == []
-    assert scored_columns(table.assign(**{"more score": 0.0}), 1) == ["many"]
     assert scored_columns(table.rename(columns={"few": 3}), 1) == []
     assert scored_columns(table[["number"]].to_numpy(), 1) == []
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_scores_stand_beside_a_column_of_their_name(kind):
+    X, y = table_of(1200, 300)
+    table = X.assign(**{"c0 score": y})
+    assert scored_columns(table, 1) == ["c0"]
+    scores = CategoryScores(["c0"]).fit(kind(table.to_dict("list")), y)
+    added = scores.transform(kind(table.to_dict("list")))
+    assert list(added.columns) == ["c0", "x", "c0 score", "c0 score_"]
+    assert scores.sources_.tolist() == [0, 1, 2, 0]
+    np.testing.assert_array_equal(added["c0 score"], y)
+    expected = CategoryScores(["c0"]).fit(X, y, None, Folds(np.arange(1200) % 3))
+    np.testing.assert_array_equal(added["c0 score_"], expected.transform(X)["c0 score"])
+
+
+def test_the_order_of_rows_does_not_matter_to_scores():
+    X, y = table_of(600, 40, n_columns=2)
+    order = np.random.default_rng(3).permutation(600)
+    scores = CategoryScores(["c0", "c1"]).fit(X, y)
+    again = CategoryScores(["c0", "c1"]).fit(X.iloc[order], y[order])
+    for own, other in zip(scores.effects_, again.effects_, strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-5)
+
+
+def test_polars_has_the_folds_of_pandas():
+    X, y = table_of(400, 20)
+    encoders = [CategoryScores(["c0"]) for _ in range(2)]
+    tables = X, pl.DataFrame(X.to_dict("list"))
+    found = [
+        e.fit_transform(t, y)["c0 score"] for e, t in zip(encoders, tables, strict=True)
+    ]
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.slow

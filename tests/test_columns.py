@@ -55,13 +55,19 @@ def test_a_column_that_was_empty_is_ignored():
     np.testing.assert_array_equal(found, encoder.transform(table))
 
 
-def test_unknown_categories_alone_are_named_beside_the_nearest():
+def test_unknown_categories_alone_are_named_beside_a_known_one():
     table = pd.DataFrame({"colour": ["red", "blue"] * 20, "size": ["L", "M"] * 20})
     encoder = rk.TabularEncoder().fit(table)
-    with pytest.warns(UserWarning, match="'colour' holds no value .*'RED '.*'red' is"):
+    with pytest.warns(UserWarning, match="'colour' holds no value .*'blue', .*'RED '"):
         encoder.transform(table.assign(colour="RED "))
-    with pytest.warns(UserWarning, match="'colour'.*'green', for which 'blue'"):
-        encoder.transform(table.assign(colour="green"))
+
+
+def test_kernels_refuse_categories_of_another_type():
+    table = pd.DataFrame({"x": X[:, 0], "c": ["2", "1"] * (N // 2)})
+    kernel = rk.Categorical(columns=["c"]) + rk.Gaussian(columns=["x"])
+    model = rk.KernelRidgeRegressor(kernel, n_components=None).fit(table, Y)
+    with pytest.raises(ValueError, match="'c' holds no value .* '1', but .* 2; conv"):
+        model.predict(table.assign(c=[2, 1] * (N // 2)))
 
 
 @pytest.mark.filterwarnings("error")
@@ -113,6 +119,15 @@ def test_null_columns_of_polars_are_ignored():
     polars = pytest.importorskip("polars")
     table = polars.DataFrame({"a": X[:, 0], "e": [None] * N})
     assert rk.TabularEncoder().fit_transform(table).shape == (N, 1)
+
+
+def test_texts_of_polars_that_are_all_missing_are_missing_numbers():
+    polars = pytest.importorskip("polars")
+    encoder = rk.TabularEncoder().fit(polars.DataFrame({"a": X[:, 0], "b": X[:, 1]}))
+    empty = polars.Series("b", [None] * N, dtype=polars.String)
+    rows = encoder.transform(polars.DataFrame({"a": X[:, 0], "b": empty}))
+    expected = encoder.transform(pd.DataFrame({"a": X[:, 0], "b": np.nan}))
+    np.testing.assert_array_equal(rows, expected)
 
 
 def test_booleans_and_empty_columns_of_objects_are_numbers():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.tabular.folds import Folds
-from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.target_encoding import TextEncoder, text_columns
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -102,8 +102,9 @@ def test_which_columns_are_texts(kind):
     assert text_columns(table) == ["note"]
     assert text_columns(table, ["colour"]) == ["colour"]
     assert text_columns(np.ones((3, 2))) == []
-    with pytest.raises(ValueError, match="expected columns of X"):
-        text_columns(table, ["notes"])
+    for rows in (table, np.ones((3, 2))):
+        with pytest.raises(ValueError, match="expected columns of a dataframe X"):
+            text_columns(rows, ["notes"])
     dtype = "category" if kind is pd.DataFrame else pl.Categorical
     column = table["note"]
     cast = column.astype if kind is pd.DataFrame else column.cast

@@ -7,13 +7,12 @@ gives the same values as on the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import OrdinalEncoder
 
 from randkern._cells import cell, check_categories, is_missing, rows_of_text
 
@@ -56,12 +55,16 @@ def is_numeric(column: Any) -> bool:
 
 def is_time(column: Any) -> bool:
     """Return whether a dataframe's column holds dates or durations."""
-    return str(column.dtype).lower().startswith("date") or is_duration(column)
+    return str(column.dtype).lower().startswith(("date", "timedelta", "duration"))
 
 
-def is_duration(column: Any) -> bool:
-    """Return whether a dataframe's column holds durations."""
-    return str(column.dtype).lower().startswith(("timedelta", "duration"))
+def kind_of(column: Any) -> str:
+    """Return "number" (also of booleans), "date", "duration" or "category"."""
+    if is_numeric(column):
+        return "number"
+    if is_time(column):
+        return "date" if str(column.dtype).lower().startswith("date") else "duration"
+    return "category"
 
 
 def days_of(column: Any) -> np.ndarray:
@@ -83,7 +86,9 @@ def days_of(column: Any) -> np.ndarray:
 
 
 def numbers_of(column: Any) -> np.ndarray:
-    """Return a column of numbers as float64, missing values as NaN."""
+    """Return numbers as float64, dates as days; missing values are NaN."""
+    if not is_numeric(column):
+        return days_of(column)
     if hasattr(column, "isna"):
         return np.asarray(column.to_numpy(dtype=float, na_value=np.nan))
     values = column.to_numpy()
@@ -146,7 +151,7 @@ def no_numbers(column: Any) -> str:
 def check_numeric(
     X: Any,
     since: str = " now, but held numbers when the model was fitted",
-    encoded: tuple[int, ...] = (),
+    encoded: Container[int] = (),
 ) -> None:
     """Raise if a column of a table other than those in `encoded` is not numeric.
 
@@ -174,47 +179,82 @@ def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
     return X.astype({name: X[name].dtype.subtype for name in fills})
 
 
-def _columns_of_objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
-    return np.column_stack([objects_of(X[X.columns[j]]) for j in columns])
+def levels_of(name: Any, values: np.ndarray, least: int = 1) -> np.ndarray:
+    """Return the categories that at least so many rows have, sorted, None as the last.
+
+    Raise if the values of the column are no categories, or cannot be sorted.
+    """
+    check_categories(name, values)
+    counts = Counter(values.tolist())
+    frequent = [level for level, n in counts.items() if n >= least]
+    levels = np.empty(len(frequent), dtype=object)
+    levels[:] = sorted(frequent, key=lambda level: (level is None, level))
+    return levels
 
 
-@dataclass(frozen=True)
+def places_of(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return the position of each value among the levels, or else their number."""
+    place = {level: at for at, level in enumerate(levels.tolist())}
+    others = len(levels)
+    return np.array([place.get(value, others) for value in values.tolist()], dtype=int)
+
+
+def unknown_values(name: Any, values: np.ndarray, levels: np.ndarray) -> str | None:
+    """Describe a column that has categories, but none of the known levels.
+
+    None for other columns. Raise if the categories are of another type than the levels.
+    """
+    present = [value for value in values.tolist() if value is not None]
+    known = [level for level in levels.tolist() if level is not None]
+    if not present or not known or not {*known}.isdisjoint(present):
+        return None
+    described = (
+        f"column {name!r} holds no value that is known from the fit, such as "
+        f"{known[0]!r}, but values such as {present[0]!r}"
+    )
+    if {*map(type, present)} != {*map(type, known)}:
+        raise ValueError(f"{described}; convert it.")
+    return described
+
+
+@dataclass(frozen=True, eq=False)
 class TableEncoder:
     """Encodes a dataframe as numbers: text and categorical columns become codes.
 
-    Codes are 0, 1, ... in sorted order, with one for a missing category, and -1
+    Codes are 0, 1, ... in sorted order, with the last for a missing category, and -1
     for a category that was not in the table the encoder learned from.
+
+    Attributes
+    ----------
+    names : tuple
+        The columns.
+    levels : dict of int to ndarray of object
+        The categories of each column that is not numeric, by its position.
     """
 
-    encoded: tuple[int, ...]
     names: tuple[Any, ...]
-    encoder: OrdinalEncoder | None
+    levels: dict[int, np.ndarray]
 
     @classmethod
     def of(cls, X: Any) -> TableEncoder:
         """Learn the categories of the columns of `X` that are not numeric."""
-        names = tuple(X.columns)
-        encoded = tuple(j for j, name in enumerate(names) if not is_numeric(X[name]))
-        for j in encoded:
-            dtype = str(X[names[j]].dtype).lower()
+        levels = {}
+        for j, name in enumerate(X.columns):
+            column = X[name]
+            if is_numeric(column):
+                continue
+            dtype = str(column.dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
                 raise ValueError(
-                    f"column {names[j]!r} holds {X[names[j]].dtype} values, expected "
-                    "real numbers; convert the column, or drop it."
+                    f"column {name!r} holds {column.dtype} values, expected real "
+                    "numbers; convert the column, or drop it."
                 )
-            check_categories(names[j], objects_of(X[names[j]]))
-        if not encoded:
-            return cls((), names, None)
-        encoder = OrdinalEncoder(
-            handle_unknown="use_encoded_value",
-            unknown_value=-1,
-            encoded_missing_value=-2,
-        ).fit(_columns_of_objects(X, encoded))
-        return cls(encoded, names, encoder)
+            levels[j] = levels_of(name, objects_of(column))
+        return cls(tuple(X.columns), levels)
 
     def check_numbers(self, columns: tuple[int, ...], reader: Any) -> None:
         """Raise if `reader`, which needs numbers, reads categories."""
-        text = sorted(set(columns) & set(self.encoded))
+        text = sorted({*columns} & {*self.levels})
         if text:
             raise ValueError(
                 f"column {self.names[text[0]]!r} holds categories, but {reader} needs "
@@ -227,14 +267,13 @@ class TableEncoder:
 
         None for a numeric column.
         """
-        if column not in self.encoded or self.encoder is None:
+        if column not in self.levels:
             return None
-        categories = self.encoder.categories_[self.encoded.index(column)]
-        return sum(category is not None for category in categories)
+        return sum(level is not None for level in self.levels[column])
 
     def check_known(self, X: np.ndarray) -> None:
         """Raise if encoded rows hold unknown categories."""
-        for j in self.encoded:
+        for j in self.levels:
             if np.any(X[:, j] == -1):
                 raise ValueError(
                     f"column {self.names[j]!r} holds categories that the first block "
@@ -243,32 +282,17 @@ class TableEncoder:
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
-        check_numeric(X, encoded=self.encoded)
+        check_numeric(X, encoded=self.levels)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
-            if j not in self.encoded:
+            if j not in self.levels:
                 out[:, j] = numbers_of(X[name])
-        if self.encoder is not None:
-            self._check_texts(X)
-            objects = _columns_of_objects(X, self.encoded)
-            out[:, list(self.encoded)] = self.encoder.transform(objects)
-        return out
-
-    def _check_texts(self, X: Any) -> None:
-        """Raise if a column of texts holds numbers: all would be unknown categories."""
-        assert self.encoder is not None
-        names = list(X.columns)
-        for j, known in zip(self.encoded, self.encoder.categories_, strict=True):
-            column = X[names[j]]
-            texts = [value for value in known if value is not None]
-            if not is_numeric(column) or not all(isinstance(v, str) for v in texts):
                 continue
-            # A column of missing values may have any dtype.
-            if texts and not all(v is None for v in objects_of(column)):
-                raise ValueError(
-                    f"column {names[j]!r} is {column.dtype} now, but held text when "
-                    "the model was fitted; convert it to text."
-                )
+            values, levels = objects_of(X[name]), self.levels[j]
+            unknown_values(name, values, levels)  # raises for those of another type
+            places = places_of(values, levels)
+            out[:, j] = np.where(places < len(levels), places, -1)
+        return out
 
 
 def check_column_order(estimator: Any, X: Any, *, reset: bool) -> None:

@@ -31,6 +31,7 @@ from randkern._tables import (
     is_time,
     without_sparse_columns,
 )
+from randkern._warnings import warn
 
 
 def is_tensor(array: Any) -> bool:
@@ -377,7 +378,7 @@ def validate_rows(
     if not own_dtype:
         if reset:
             learned = None if names is None else TableEncoder.of(X)
-            estimator.table_encoder_ = learned if learned and learned.encoded else None
+            estimator.table_encoder_ = learned if learned and learned.levels else None
         encoder = getattr(estimator, "table_encoder_", None)
     if encoder is not None and names is None:
         raise ValueError(
@@ -395,6 +396,64 @@ def validate_rows(
             check_numeric(X)
         X = without_sparse_columns(X, dense=not sparse)
     return _finite_rows(X, check, names=names, own_dtype=own_dtype, sparse=sparse)
+
+
+class TableInput:
+    """Mixin of estimators that take tables with texts and missing values."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+
+def validate_table(estimator: Any, X: Any, *, reset: bool, least_rows: int = 1) -> Any:
+    """Return a valid dataframe unchanged, anything else as an array of floats.
+
+    Numbers may be missing. Columns that a fitted estimator does not know are left out,
+    with a warning.
+    """
+    X = readable_rows(X, estimator=estimator)
+    if is_table(X) and not reset:
+        X = _known_columns(estimator, X)
+    check_column_order(estimator, X, reset=reset)
+    if is_table(X):
+        if 0 in X.shape:
+            raise ValueError(
+                f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
+                "each is needed."
+            )
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
+    with naming_cells(X):
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least_rows,
+        )
+
+
+def _known_columns(estimator: Any, X: Any) -> Any:
+    """Return a table without the columns that an estimator was not fitted to.
+
+    A table that also lacks columns is left to scikit-learn's error.
+    """
+    names = {*getattr(estimator, "feature_names_in_", X.columns)}
+    others = [name for name in X.columns if name not in names]
+    if not others or not names <= {*X.columns}:
+        return X
+    shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
+    warn(
+        f"ignored columns of X that {type(estimator).__name__} was not fitted to: "
+        f"{shown}",
+        UserWarning,
+    )
+    return X[[name for name in X.columns if name in names]]
 
 
 def check_kernel_rows(

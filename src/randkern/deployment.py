@@ -116,8 +116,8 @@ def check_numbers(model: Any) -> None:
             "encode; fit it without these columns, or predict with randkern.load."
         )
     encoder = getattr(model, "table_encoder_", None)
-    if encoder is not None and encoder.encoded:
-        names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+    if encoder is not None and encoder.levels:
+        names = ", ".join(repr(encoder.names[j]) for j in encoder.levels)
         raise ValueError(
             f"{type(model).__name__} was fitted to categories ({names}), which tensors "
             "and ONNX operators do not support; use randkern.TabularEncoder in a "
@@ -181,10 +181,9 @@ def known_levels(model: Any) -> dict[str, np.ndarray]:
         names = encoder.feature_names_in_
         return {names[j]: levels for j, levels in encoder.levels_.items()}
     table = getattr(model, "table_encoder_", None)
-    if table is None or table.encoder is None:
+    if table is None:
         return {}
-    encoded = (table.names[j] for j in table.encoded)
-    return dict(zip(encoded, table.encoder.categories_, strict=True))
+    return {table.names[j]: levels for j, levels in table.levels.items()}
 
 
 def dates_of(model: Any) -> set[str]:

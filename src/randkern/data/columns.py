@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from randkern._cells import cell, rows_of_text
-from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
+from randkern._tables import (
+    days_of,
+    is_numeric,
+    is_time,
+    numbers_of,
+    objects_of,
+    without_sparse_columns,
+)
 from randkern._warnings import warn
 from randkern.data.table_format import TableFormat
 from randkern.data.written import (
@@ -130,7 +137,7 @@ def with_known_types(X: Any) -> Any:
 
     Columns of objects that are all numbers, booleans, dates or durations get such
     dtypes, as do Arrow's dates, periods and, in polars, times of the day. Columns
-    without a value are numbers.
+    without a value are numbers, and sparse ones are dense.
     """
     if not hasattr(X, "iloc"):  # polars
         others = {"Time": int, "Null": float}
@@ -140,6 +147,7 @@ def with_known_types(X: Any) -> Any:
             if str(dtype) in others
         }
         return X.cast(casts) if casts else X
+    X = without_sparse_columns(X, dense=True)
     typed = X.copy(deep=False)
     open_ones = {dtype for dtype in X.dtypes.unique() if _may_be_typed(str(dtype))}
     for name in X.columns[[dtype in open_ones for dtype in X.dtypes]]:

@@ -14,7 +14,7 @@ from randkern._cells import check_finite, rows_of_text
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
-from randkern._tables import is_numeric, is_table, is_time
+from randkern._tables import is_numeric, is_table, kind_of
 from randkern._validation import is_dask_collection, readable_rows
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
@@ -187,7 +187,7 @@ def median_kernel(X: Any) -> Kernel:
     categories = [
         column
         for column in (X.columns if is_table(X) else [])
-        if not (is_numeric(X[column]) or is_time(X[column]))
+        if kind_of(X[column]) == "category"
     ]
     if not categories:
         return Gaussian(lengthscale="median")

@@ -221,7 +221,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKern
         """Raise unless rows are dense and numeric."""
         encoder = self.table_encoder_
         if encoder is not None:
-            names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+            names = ", ".join(repr(encoder.names[j]) for j in encoder.levels)
             raise ValueError(
                 f"MetricLearner expects numeric columns, but {names} are categorical; "
                 "encode them first, for instance with OneHotEncoder."

@@ -21,12 +21,11 @@ from randkern.projections import Dense, Streamed
 from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
 from randkern.tabular.array_encoding import (
-    as_float64,
     encode_columns,
     equals,
     score_columns,
 )
-from randkern.tabular.category_scores import CategoryScores
+from randkern.tabular.target_encoding import CategoryScores
 
 _XP = TracedOps.xp
 
@@ -172,7 +171,7 @@ def encoded(
     texts = [j for j in encoder.numeric_columns if columns[j].dtype.kind in "OU"]
     if texts:
         raise ValueError(
-            f"column {encoder._name(texts[0])!r} held numbers or dates when the model "
+            f"column {encoder._names[texts[0]]!r} held numbers or dates when the model "
             "was fitted, but holds texts in X. Pass rows with the types of the fit, "
             "for instance with dates from pandas.to_datetime, or omit X."
         )
@@ -188,4 +187,4 @@ def _is_known(x: Traced, known: np.ndarray) -> Any:
                 "cannot distinguish; replace one of them before fitting."
             )
         return x == np.array(["" if v is None else v for v in known]).astype(str)
-    return equals(as_float64(x), np.array(known, dtype=float))
+    return equals(x, np.array(known, dtype=float))

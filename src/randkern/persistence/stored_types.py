@@ -38,7 +38,6 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import Distribution, InputMap, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
@@ -47,7 +46,7 @@ from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import Member, TabularModel
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
-from randkern.tabular.texts import TextEncoder
+from randkern.tabular.target_encoding import CategoryScores, TextEncoder
 
 # The place of this package's names in files.
 _PLACE = "randkern.persistence"

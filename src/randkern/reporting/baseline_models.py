@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
-from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
+from randkern._tables import kind_of, numbers_of, objects_of
 from randkern._warnings import warn
 from randkern.reporting.scores import EvaluatedModel
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.texts import TextEncoder
+from randkern.tabular.target_encoding import TextEncoder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,10 +117,7 @@ def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
     """Return the steps of boosted trees for a table, with scikit-learn's defaults."""
     # Trees do not take a column without any value.
     used = [name for name in X.columns if name not in texts and X[name].notna().any()]
-    columns = [X[name] for name in used]
-    n_categories = sum(
-        not (is_numeric(column) or is_time(column)) for column in columns
-    )
+    n_categories = sum(kind_of(X[name]) == "category" for name in used)
     codes = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,
@@ -141,10 +138,8 @@ def _plain_columns(X: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
     """Return a table of floats, and of categories as texts, missing ones as None."""
     plain = {}
     for name in X.columns.difference(without, sort=False):
-        if is_numeric(X[name]):
+        if kind_of(X[name]) != "category":
             plain[name] = numbers_of(X[name])
-        elif is_time(X[name]):
-            plain[name] = days_of(X[name])
         else:
             values = objects_of(X[name])
             values[:] = [None if value is None else str(value) for value in values]

@@ -17,7 +17,7 @@ from randkern.reporting.page import contents, panels, render
 from randkern.reporting.scores import EvaluatedModel, evaluate
 from randkern.reporting.summary import summarise
 from randkern.tabular.html_summary import fitted_rows
-from randkern.tabular.texts import text_columns
+from randkern.tabular.target_encoding import text_columns
 
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE = 0.2

@@ -254,7 +254,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _categorical_columns(self, n_columns: int) -> list[int]:
         encoder = self.table_encoder_
-        columns = [] if encoder is None else list(encoder.encoded)
+        columns = [] if encoder is None else list(encoder.levels)
         if isinstance(self.categorical, str):
             if self.categorical == "auto":
                 return columns

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from randkern.backend.namespace import ops_of
-from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.target_encoding import CategoryScores
 
 # Compares a column of categories with those of the fit (objects, None for missing
 # values), and returns booleans (n, n_categories).
@@ -25,14 +25,17 @@ def encode_columns(encoder: TabularEncoder, columns: list[Any], known: IsKnown) 
 
     Columns are (n, 1): missing numbers are NaN, dates days since 1970.
     """
-    numbers = [as_float64(columns[j]) for j in encoder.numeric_columns]
+    numbers = [
+        ops_of(columns[j]).as_float64(columns[j]) for j in encoder.numeric_columns
+    ]
     codes = [
         _rows_of(encoder.codes_[j], known(columns[j], levels))
         for j, levels in encoder.levels_.items()
     ]
     joined = ops_of(numbers[0]).hstack(numbers) if numbers else None
+    rows = encoder._encoded(joined, codes)
     # Models fitted in single precision expect such rows.
-    return as_float64(encoder._encoded(joined, codes))
+    return ops_of(rows).as_float64(rows)
 
 
 def score_columns(
@@ -55,18 +58,15 @@ def score_columns(
 
 def _rows_of(codes: np.ndarray, is_known: Any) -> Any:
     """Return the code of each category, the last for those that are not known."""
-    is_known = as_float64(is_known)
-    codes = ops_of(is_known).float64_like(codes, is_known)
+    ops = ops_of(is_known)
+    is_known = ops.as_float64(is_known)
+    codes = ops.float64_like(codes, is_known)
     return is_known @ (codes[:-1] - codes[-1]) + codes[-1]
-
-
-def as_float64(x: Any) -> Any:
-    """Return numbers in double precision."""
-    return ops_of(x).as_float64(x)
 
 
 def equals(x: Any, values: np.ndarray) -> Any:
     """Compare numbers with values; a NaN, always the last value, equals NaN."""
     ops, missing = ops_of(x), np.isnan(values)
+    x = ops.as_float64(x)
     result = x == ops.float64_like(values[~missing], x)
     return ops.hstack([result, ops.xp.isnan(x)]) if missing.any() else result

@@ -15,18 +15,19 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions, num_samples
 from randkern._validation import (
+    TableInput,
     check_has_targets,
     check_not_masked,
     check_targets,
     check_weights,
+    validate_table,
 )
 from randkern._warnings import ignoring, warn
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
-from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.effects import ColumnEffects
-from randkern.tabular.encoder import checked_table, encoder_to_arrays
+from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import Learning
@@ -42,14 +43,19 @@ from randkern.tabular.presets import (
 )
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
-from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.target_encoding import (
+    CategoryScores,
+    TextEncoder,
+    scored_columns,
+    text_columns,
+)
 from randkern.tabular.warm_start import column_blocks, moved
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _MIN_WEIGHT = 1e-100
 
 
-class Tabular(CallbackSupportMixin, BaseEstimator):
+class Tabular(TableInput, CallbackSupportMixin, BaseEstimator):
     """Base class of regression and classification: rows, search, and reports."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -90,10 +96,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             # Kernels of the last fit, with the blocks of the columns that they read.
             self._candidates: list[tuple[Trial, list[int | str]]] = []
         is_first = not self._candidates
-        X = checked_table(self, X, is_first, least_rows=2)
+        X = validate_table(self, X, reset=is_first, least_rows=2)
         check_consistent_length(X, y)
-        if not (n := num_samples(X)):
-            raise ValueError("X has 0 rows, expected at least 2 to learn from.")
+        n = num_samples(X)
         weight = check_weights(sample_weight, np.empty((n, 1)), bounded=False)
         if weight is None:
             weight = np.ones(n)
@@ -119,7 +124,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _planned(self, table: Table, n_classes: int) -> tuple[Table, Plan]:
         """Return rows whose copies are merged, and the plan for them."""
-        encoder = encoder_to_arrays("standard")
+        encoder = TabularEncoder().set_output(transform="default")
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(table.X, sample_weight=table.weight)
         table = table.merged(encoder)
@@ -250,9 +255,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if self._importances is None:
             source = np.arange(self.n_features_in_)
             if self._texts is not None:
-                source = self._texts.sources()
+                source = self._texts.sources_
             if self._scores is not None:
-                source = source[self._scores.sources()]
+                source = source[self._scores.sources_]
             shares = self._effects.shares(len(source))
             self._importances = np.bincount(source, shares, self.n_features_in_)
         return self._importances
@@ -287,14 +292,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
         self._refuse_dask(X)
-        X = checked_table(self, X, reset=False)
+        X = validate_table(self, X, reset=False)
         return self.model_.with_scores(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
         tags.target_tags.required = True
         return tags
 

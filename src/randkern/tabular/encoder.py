@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar
@@ -13,33 +11,26 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from randkern._cells import check_categories, check_not_infinite, naming_cells
+from randkern._cells import check_not_infinite
 from randkern._fitting import all_or_nothing
-from randkern._sklearn import (
-    StrOptions,
-    check_feature_names_in,
-    safe_indexing,
-)
+from randkern._sklearn import StrOptions, check_feature_names_in, safe_indexing
 from randkern._tables import (
-    check_column_order,
-    days_of,
-    is_duration,
-    is_numeric,
     is_table,
-    is_time,
+    kind_of,
+    levels_of,
     no_numbers,
     numbers_of,
     objects_of,
-    without_sparse_columns,
+    places_of,
+    unknown_values,
 )
-from randkern._validation import check_weights, readable_rows, refuse_dask
+from randkern._validation import TableInput, check_weights, validate_table
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
-from randkern.data.columns import n_free_texts, with_known_types
+from randkern.data.columns import as_texts, n_free_texts, with_known_types
 from randkern.data.written import check_dates, days_of_texts
-from randkern.tabular.presets import largest
 
 # The most frequent levels of a column of categories get a column each, and the others
 # share one: at most so many of each, and of all columns together.
@@ -57,11 +48,9 @@ _MIN_RANK = float(ndtr(-FARTHEST))
 _MAX_FITTED = 100_000
 # The squares of larger numbers may overflow.
 _LARGEST = 1e150
-# Weights with a larger sum are not treated as repetitions.
-_MAX_REPEATED = 10**6
 
 
-class TabularEncoder(TransformerMixin, BaseEstimator):
+class TabularEncoder(TableInput, TransformerMixin, BaseEstimator):
     r"""Encode the columns of a table as numbers on a common scale.
 
     Numeric and boolean columns are scaled; dates and durations are first converted to
@@ -133,21 +122,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X : dataframe or array of shape (n, d)
         y : ignored
         sample_weight : array of shape (n,), optional
-            Integers with a sum of at most a million are repetitions of rows, after
-            division by their greatest common divisor. Of other weights only zeros
-            matter: such rows are omitted.
+            Different whole numbers with a sum of at most 100,000 are repetitions of
+            rows. Of other weights only zeros matter: such rows are omitted.
         """
         self._validate_params()
-        X = self._checked(X, reset=True)
-        rows = _repeated_rows(sample_weight, X)
-        if len(rows) > _MAX_FITTED:
-            rows = np.random.default_rng(0).choice(rows, _MAX_FITTED, replace=False)
-        if sample_weight is not None or len(X) > _MAX_FITTED:
-            X = safe_indexing(X, np.sort(rows))
-        self.kinds_ = np.full(self.n_features_in_, "number", dtype="U8")
-        if is_table(X):
-            self.kinds_[:] = [_kind_of(X[name]) for name in X.columns]
-        numbers, categories = self._read(X)
+        X = validate_table(self, X, reset=True)
+        rows = _rows_to_fit(sample_weight, len(X))
+        if sample_weight is not None or len(rows) < len(X):
+            X = safe_indexing(X, rows)
+        numbers, categories = self._read(X, reset=True)
         self._fit_numbers(numbers)
         columns = self.numeric_columns
         # Each block of output columns: its input column, and the ends of their names.
@@ -160,6 +143,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self._ends = [*chain.from_iterable(ends)]
         self.columns_ = np.repeat(sources, widths)
         self.blocks_ = np.repeat(np.arange(len(blocks)), widths)
+        n_numbers = len(self._varying) + 2 * len(self._phases)
+        n_missing = len(self._missing)
+        self.widths_ = n_numbers, n_missing, sum(widths) - n_numbers - n_missing
         return self
 
     @property
@@ -204,42 +190,33 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         self, categories: dict[int, np.ndarray]
     ) -> list[tuple[int, list[str]]]:
         """Learn the codes of categories, and return their blocks of columns."""
+        counts = []
         for j, values in categories.items():
-            name = self._name(j)
-            check_categories(name, values)
-            if n := n_free_texts(name, values):
+            counts.append(len(levels_of(self._names[j], values, least=2)))
+            if n := n_free_texts(self._names[j], values):
                 raise ValueError(
-                    f"column {name!r} has {n} different texts in {len(values)} rows, "
-                    "too many for a categorical column. Drop it, or encode it as "
-                    "numbers or with fewer categories; TabularRegressor and "
-                    "TabularClassifier accept free text (text_columns)."
+                    f"column {self._names[j]!r} has {n} different texts in "
+                    f"{len(values)} rows, too many for a categorical column. Drop it, "
+                    "or encode it as numbers or with fewer categories; "
+                    "TabularRegressor and TabularClassifier accept free text "
+                    "(text_columns)."
                 )
-        most = max_levels([*map(n_repeated, categories.values())])
+        most = max_levels(counts)
         self.levels_: dict[int, np.ndarray] = {}
         self.codes_: dict[int, np.ndarray] = {}
         blocks = []
         for j, values in categories.items():
-            self.levels_[j], self.codes_[j], ends = _codes_of(values, most)
+            levels, codes, ends = _codes_of(values, most)
+            self.levels_[j], self.codes_[j] = levels, codes
             blocks.append((j, ends))
-            if len(self.levels_[j]) > 1 and self._is_ignored(j):
+            if len(levels) > 1 and (codes == codes[0]).all():
                 warn(
-                    f"column {self._name(j)!r} is ignored: each of its "
-                    f"{len(self.levels_[j])} texts occurs in a single row. Drop it, or "
-                    "encode it as numbers or as a few categories.",
+                    f"column {self._names[j]!r} is ignored: each of its {len(levels)} "
+                    "texts occurs in a single row. Drop it, or encode it as numbers or "
+                    "as a few categories.",
                     UserWarning,
                 )
         return blocks
-
-    def _is_ignored(self, j: int) -> bool:
-        """Return whether all categories of a column share a code."""
-        return bool((self.codes_[j] == self.codes_[j][0]).all())
-
-    @property
-    def widths_(self) -> tuple[int, int, int]:
-        check_is_fitted(self)
-        n_numbers = len(self._varying) + 2 * len(self._phases)
-        n_missing = len(self._missing)
-        return n_numbers, n_missing, len(self.columns_) - n_numbers - n_missing
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the encoded rows, (n, n_features_out).
@@ -249,11 +226,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X : array or dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        numbers, categories = self._read(self._checked(X, reset=False))
+        X = validate_table(self, X, reset=False)
+        numbers, categories = self._read(X, reset=False)
         codes = []
         for j, values in categories.items():
-            self._check_known(j, values)
-            codes.append(self.codes_[j][places_of(values, self.levels_[j])])
+            levels, own = self.levels_[j], self.codes_[j]
+            unknown = unknown_values(self._names[j], values, levels)
+            if unknown and (own != own[0]).any():
+                warn(unknown, UserWarning)
+            codes.append(own[places_of(values, levels)])
         return np.asarray(self._encoded(numbers, codes))
 
     def _encoded(self, numbers: Any, codes: list[Any]) -> Any:
@@ -295,28 +276,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         ]
         return ops.special.ndtri(ops.hstack(ranks).clip(_MIN_RANK, 1 - _MIN_RANK))
 
-    def _check_known(self, j: int, values: np.ndarray) -> None:
-        """Raise or warn if a column has values, but none known."""
-        observed, known = {*values} - {None}, {*self.levels_[j]} - {None}
-        if not observed or not known or not observed.isdisjoint(known):
-            return
-        name = self._name(j)
-        types, known_types = (
-            " and ".join(sorted({type(value).__name__ for value in values}))
-            for values in (observed, known)
-        )
-        if types != known_types:
-            raise ValueError(
-                f"column {name!r} had {known_types} values when the encoder was "
-                f"fitted, but has {types} values now; convert it."
-            )
-        if not self._is_ignored(j):
-            warn(
-                f"column {name!r} holds no value that is known from the fit: "
-                f"{_nearest(min(observed), sorted(known))}",
-                UserWarning,
-            )
-
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return a name for each column of the output.
 
@@ -332,47 +291,34 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     # -- reading ----------------------------------------------------------------------
 
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """Return a dataframe with known types, or an array of floats.
-
-        It is an array if all columns are numbers of NumPy.
-        """
-        if not reset and not is_table(X) and self.levels_:
-            raise ValueError(
-                "X must be a dataframe: the encoder was fitted to one with categories."
-            )
-        if is_table(X) and (len(X.columns) == 0 or len(X) == 0):
-            raise ValueError(
-                f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
-                "each is needed."
-            )
-        X = checked_table(self, X, reset)
-        if hasattr(X, "iloc"):
-            X = without_sparse_columns(X, dense=True)
-        if not is_table(X):
-            return X
-        X = with_known_types(X)
-        if _is_plain(X) and (reset or {*self.kinds_} <= {"number", "empty"}):
-            return X.to_numpy(dtype=float)
-        return X
-
-    def _name(self, j: int) -> str:
-        names = getattr(self, "feature_names_in_", None)
-        return str(j if names is None else names[j])
-
-    def _read(self, X: Any) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-        """Return the numbers, NaN if missing, and the values of each other column."""
+    def _read(self, X: Any, *, reset: bool) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Return the numbers of valid rows, NaN if missing, and the other columns."""
+        if reset:
+            self.kinds_ = np.full(self.n_features_in_, "number", dtype="U8")
+            self._names = [*map(str, X.columns if is_table(X) else range(X.shape[1]))]
+        if is_table(X):
+            X = with_known_types(X)
+        if hasattr(X, "iloc") and {*self.kinds_} <= {"number", "empty"}:
+            if all(dtype.kind in "buif" for dtype in X.dtypes):
+                # A single row of 2,000 columns takes 7 ms, and 60 column by column.
+                X = X.to_numpy(dtype=float, na_value=np.nan)
         numbers, categories = X, {}
         if is_table(X):
             columns = [X[name] for name in X.columns]
+            if reset:
+                self.kinds_[:] = [*map(kind_of, columns)]
             numbers = np.empty((len(X), len(self.numeric_columns)))
             for at, j in enumerate(self.numeric_columns):
-                numbers[:, at] = self._read_numbers(j, columns[j])
+                numbers[:, at] = self._numbers_of(j, columns[j])
             others = np.flatnonzero(self.kinds_ == "category").tolist()
             categories = {j: objects_of(columns[j]) for j in others}
+        elif "category" in self.kinds_:
+            raise ValueError(
+                "X must be a dataframe: the encoder was fitted to one with categories."
+            )
         large = np.flatnonzero((np.abs(numbers) > _LARGEST).any(axis=0))
         if len(large):
-            name = self._name(self.numeric_columns[large[0]])
+            name = self._names[self.numeric_columns[large[0]]]
             check_not_infinite(name, numbers[:, large[0]])
             raise ValueError(
                 f"column {name!r} holds numbers beyond {_LARGEST:g}; replace them by "
@@ -380,20 +326,19 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
         return numbers, categories
 
-    def _read_numbers(self, j: int, column: Any) -> np.ndarray:
+    def _numbers_of(self, j: int, column: Any) -> np.ndarray:
         """Return the days or numbers of a column that held such at the fit."""
-        name = self._name(j)
-        if is_time(column):
-            return days_of(column)
-        if is_numeric(column):
+        name, before, now = self._names[j], self.kinds_[j], kind_of(column)
+        if now != "category":
             values = numbers_of(column)
-            if self.kinds_[j] in ("date", "duration") and not np.isnan(values).all():
+            are_dates = before in ("date", "duration")
+            if are_dates and now == "number" and not np.isnan(values).all():
                 raise ValueError(
                     f"column {name!r} held dates when the encoder was fitted, but "
                     "holds numbers now; convert it."
                 )
             return values
-        if self.kinds_[j] == "empty":
+        if before == "empty":
             warn(
                 f"column {name!r} was empty when the encoder was fitted, and is "
                 "ignored",
@@ -401,28 +346,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
             return np.full(len(column), np.nan)
         # A file that is read again has texts where the rows of the fit had dates.
-        days = _days_of_dates(name, objects_of(column))
-        if days is None:
+        import pandas
+
+        texts = as_texts(pandas.Series(objects_of(column), dtype=object))
+        days = days_of_texts(texts)
+        if 2 * np.isfinite(days).sum() < texts.notna().sum():
             raise ValueError(
                 f"column {name!r} was numeric when the encoder was fitted, but "
                 f"{no_numbers(column)}; fix or clear this value."
             )
+        check_dates(name, texts, days)
         return days
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags
-
-
-def _kind_of(column: Any) -> str:
-    if is_duration(column):
-        return "duration"
-    if is_time(column):
-        return "date"
-    return "number" if is_numeric(column) else "category"
 
 
 def _phases(days: Any, period: float, xp: Any = np) -> tuple[Any, Any]:
@@ -490,111 +424,26 @@ def _codes_of(
     return levels, scale * np.vstack([codes, others]), ends
 
 
-def places_of(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the position of each value among the levels, or else their number."""
-    place = {level: at for at, level in enumerate(levels.tolist())}
-    others = len(levels)
-    return np.array([place.get(value, others) for value in values.tolist()], dtype=int)
-
-
-def _is_plain(X: Any) -> bool:
-    """Return whether a dataframe of pandas has columns of NumPy's numbers alone."""
-    return hasattr(X, "iloc") and all(
-        isinstance(dtype, np.dtype) and dtype.kind in "buif" for dtype in X.dtypes
-    )
-
-
 def max_levels(counts: Sequence[int]) -> int:
     """Return the most levels per column with which all have few enough columns.
 
     `counts` are how many levels of each column occur in several rows.
     """
-    return largest(
-        lambda most: sum(min(count, most) for count in counts),
-        _MAX_LEVEL_COLUMNS,
-        least=2,
-        most=_MAX_LEVELS,
-    )
+    most = np.arange(2, _MAX_LEVELS + 1)
+    totals = np.minimum.outer(counts, most).sum(axis=0)
+    return int(most[totals <= _MAX_LEVEL_COLUMNS].max(initial=2))
 
 
-def n_repeated(values: np.ndarray) -> int:
-    """Return how many values of a column occur in several rows."""
-    return sum(n > 1 for n in Counter(values.tolist()).values())
-
-
-def _days_of_dates(name: str, values: np.ndarray) -> np.ndarray | None:
-    """Return texts as days if most of them are dates, such as 2026-11-22."""
-    import pandas
-
-    texts = [value if isinstance(value, str) else None for value in values]
-    column = pandas.Series(texts, dtype=object, name=name)
-    days = days_of_texts(column)
-    if 2 * np.isfinite(days).sum() <= column.notna().sum():
-        return None
-    check_dates(name, column, days)
-    return days
-
-
-def _nearest(value: Any, known: list[Any]) -> str:
-    """Describe an unknown category, and the known one that resembles it most."""
-    texts = {str(value).strip().casefold(): value for value in known}
-    close = difflib.get_close_matches(str(value).strip().casefold(), texts, n=1)
-    if close:
-        return f"{value!r}, of which {texts[close[0]]!r} is the nearest known"
-    return f"{value!r}, for which {known[0]!r} is an example of known ones"
-
-
-def encoder_to_arrays(numbers: str) -> TabularEncoder:
-    """Return an encoder to arrays, whatever scikit-learn is configured to return."""
-    return TabularEncoder(numbers).set_output(transform="default")
-
-
-def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
-    """Return a valid dataframe unchanged, anything else as an array of floats."""
-    refuse_dask(X, "X")
-    if is_table(X) and not reset:
-        X = _known_columns(estimator, X)
-    check_column_order(estimator, X, reset=reset)
-    if is_table(X):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
-        return X
-    X = readable_rows(X, estimator=estimator)
-    with naming_cells(X):
-        return validate_data(
-            estimator,
-            X,
-            reset=reset,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=least_rows,
-        )
-
-
-def _known_columns(estimator: Any, X: Any) -> Any:
-    """Return a table without the columns that an estimator was not fitted to.
-
-    With a warning; a table that also lacks columns is left to scikit-learn's error.
-    """
-    names = dict.fromkeys(getattr(estimator, "feature_names_in_", X.columns))
-    others = [name for name in X.columns if name not in names]
-    if not others or not {*names} <= {*X.columns}:
-        return X
-    shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
-    warn(
-        f"ignored columns of X that {type(estimator).__name__} was not fitted to: "
-        f"{shown}",
-        UserWarning,
-    )
-    return X[[name for name in X.columns if name in names]]
-
-
-def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
-    """Return row indices, repeated by their weights."""
-    weight = check_weights(sample_weight, np.empty((len(X), 1)), bounded=False)
-    if weight is None:
-        return np.arange(len(X))
-    if weight.sum() > _MAX_REPEATED or not np.array_equal(weight, weight.round()):
-        return np.flatnonzero(weight)
-    times = weight.astype(int)
-    # Repeating all rows equally often changes nothing.
-    return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
+def _rows_to_fit(sample_weight: Any, n: int) -> np.ndarray:
+    """Return the rows of n to learn from, repeated if weights are different counts."""
+    weight = check_weights(sample_weight, np.empty((n, 1)), bounded=False)
+    rows = np.arange(n) if weight is None else np.flatnonzero(weight)
+    if len(rows) > _MAX_FITTED:
+        drawn = np.random.default_rng(0).choice(rows, _MAX_FITTED, replace=False)
+        return np.sort(drawn)
+    if weight is not None:
+        times = weight[rows]
+        are_counts = (times == times.round()).all() and times.sum() <= _MAX_FITTED
+        if are_counts and np.ptp(times):
+            return np.repeat(rows, times.astype(int))
+    return rows

@@ -17,7 +17,7 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Matern, Sum
 from randkern.models.calibration import conformal_quantile
-from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds, correlation_within
 from randkern.tabular.leave_one_out import left_out
@@ -65,7 +65,8 @@ class Spread:
         part = folds.take(sample)
         out = part.predicted
         with ignoring(UserWarning):
-            encoder = encoder_to_arrays("quantile").fit(predictions)
+            encoder = TabularEncoder("quantile").set_output(transform="default")
+            encoder.fit(predictions)
         codes, known = encoder.transform(predictions[sample]), rows[sample]
         X, k = np.hstack([codes, known]).astype(np.float64), codes.shape[1]
         deviation = np.sqrt(float(known.var(axis=0).sum()) or 1.0)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
+from randkern._tables import kind_of, numbers_of, objects_of
 from randkern.data.columns import with_known_types
 from randkern.tabular.folds import correlation_within
 
@@ -144,11 +144,9 @@ def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
 
 
 def _read(name: str, column: Any, is_date: bool) -> _Column:
-    if is_time(column):
-        return _Column(name, "date", days_of(column))
-    if is_numeric(column):
+    if (kind := kind_of(column)) != "category":
         values = numbers_of(column)
-        if is_date:
+        if is_date or kind != "number":
             return _Column(name, "date", values)
         is_whole = (values[np.isfinite(values)] % 1 == 0).all()
         return _Column(name, "whole" if is_whole else "number", values)

@@ -12,7 +12,7 @@ from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
-from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss
 from randkern.tabular.presets import Deadline, Plan
 from randkern.tabular.rows import Table
@@ -51,14 +51,13 @@ class Learning:
         order = stream.child("searched").generator().permutation(len(table))
         sample = table.take(order[: plan.searched_rows])
         counts = table.counts
-        standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
-        encoders = {"standard": standard}
+        standard = TabularEncoder().set_output(transform="default")
+        encoders = {"standard": standard.fit(table.X, sample_weight=counts)}
         # Quantiles end at the last known time, beyond which all rows would be alike.
         if standard.widths_[0] and not table.folds.is_forward:
+            quantile = TabularEncoder("quantile").set_output(transform="default")
             with ignoring(UserWarning):  # what the first has warned of
-                encoders["quantile"] = encoder_to_arrays("quantile").fit(
-                    table.X, sample_weight=counts
-                )
+                encoders["quantile"] = quantile.fit(table.X, sample_weight=counts)
         codes = {name: e.transform(sample.X) for name, e in encoders.items()}
         return cls(table, order, sample, encoders, codes, loss, plan, deadline)
 

@@ -17,7 +17,6 @@ from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.models import KernelLogistic, KernelRidgeRegressor
-from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_logistic import with_constant
 from randkern.tabular.exact_ridge import ExactRidge
@@ -25,8 +24,8 @@ from randkern.tabular.learning import Learning
 from randkern.tabular.presets import LAST_FIT
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
+from randkern.tabular.target_encoding import CategoryScores, TextEncoder
 from randkern.tabular.target_transforms import TRANSFORMS
-from randkern.tabular.texts import TextEncoder
 
 _BLOCK_BYTES = 64 * 10**6
 # Of a model's text, which scikit-learn shortens beyond it.
