@@ -67,7 +67,7 @@ class Step:
 # are averaged or more. On tables of 200 x 12, intervals of 90 % cover 87 % without;
 # halves of iris and wine have a log loss of .15 and .08 with all kernels, .21 and .10
 # with three.
-FOLDS, _RELEARNING = 5, 27
+FOLDS, _RELEARNING = 5, 33
 # Comparing seven trials by rows that are left out; of classes, also three penalties of
 # logistic regression with each of three kernels, in folds: so many fits per evaluation.
 _COMPARED, _PENALTIES = Step(0.2, 7, 2000), 4.0
