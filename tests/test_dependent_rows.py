@@ -60,6 +60,22 @@ def test_residuals_of_folds_are_those_of_fits_without_them(folds):
     np.testing.assert_allclose(found, expected[folds.predicted], rtol=1e-9)
 
 
+def test_groups_have_effects_of_their_own_in_coarse_folds():
+    groups = FOLDS["groups"].with_effect(Y + GROUPS[:, None])
+    coarse, kernel = groups.coarse(), rk.Matern(1.5, np.ones(3))
+    assert groups.effect > 0.5
+    assert len(np.unique(coarse.codes)) == 5 < len(np.unique(groups.codes))
+    found = leave_one_out(kernel, 0.1, Table(X, Y, WEIGHT, coarse))
+
+    def with_effects(rows):
+        return kernel(rows) + groups.effect * (GROUPS[:, None] == GROUPS)
+
+    for known, out in coarse.splits():
+        assert set(GROUPS[known]).isdisjoint(GROUPS[out])
+        expected = Y[out] - without(with_effects, 0.1, known, out)
+        np.testing.assert_allclose(found[out], expected, rtol=1e-9)
+
+
 def test_gradient_of_the_evidence_of_groups():
     encoded = [Table(X, Y, WEIGHT, folds=FOLDS["groups"].with_effect(Y))]
     goal = Evidence(rk.Matern(1.5, np.ones(3)), encoded, np.arange(3))

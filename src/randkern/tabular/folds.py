@@ -24,6 +24,8 @@ class Folds:
     is_forward : bool
         Whether a fold is predicted from those before it, or else from all others. The
         first fold has none before it and is not predicted.
+    groups : ndarray of shape (n,), or None
+        The groups of rows if they have effects; folds may have several.
     effect : float
         The prior variance of what a group adds to its targets, relative to that of the
         kernel.
@@ -31,6 +33,7 @@ class Folds:
 
     codes: np.ndarray
     is_forward: bool = False
+    groups: np.ndarray | None = None
     effect: float = 0.0
 
     @classmethod
@@ -70,7 +73,8 @@ class Folds:
         codes = self.codes[rows]
         if self.is_forward and (codes == codes[:1]).all():
             return Folds.of_rows(len(codes))
-        return replace(self, codes=codes)
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, codes=codes, groups=groups)
 
     def coarse(self) -> Folds:
         """Return at most five folds of about equally many rows, of whole ones.
@@ -140,12 +144,13 @@ class Folds:
         """
         if self.is_forward:
             return self
-        return replace(self, effect=correlation_within(Y, self.codes))
+        effect = correlation_within(Y, self.codes)
+        return replace(self, groups=self.codes, effect=effect) if effect else self
 
     def add_effect(self, gram: np.ndarray) -> None:
         """Add the covariance of the effects of groups to a Gram matrix."""
-        for group in np.unique(self.codes) if self.effect else ():
-            rows = np.flatnonzero(self.codes == group)
+        for group in () if self.groups is None else np.unique(self.groups):
+            rows = np.flatnonzero(self.groups == group)
             gram[np.ix_(rows, rows)] += self.effect
 
     def is_hidden(self, rows: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Matern, Sum
@@ -67,18 +68,16 @@ def learned_sizes(
 ) -> tuple[ExactRidge, np.ndarray]:
     """Return a fit to the logarithms of sizes, (m, k), and each as learned without it.
 
-    Rows X begin with k predictions. The kernel is the sum of a Gaussian kernel of these
-    and a Matérn kernel of the others; lengthscales are their deviations. The penalty
-    maximises the likelihood of residuals left out, of which Laplace distributions have
-    these mean sizes. With a large one, all are alike.
+    Rows X begin with k normal quantiles of predictions. The kernel is the sum of a
+    Gaussian kernel of these and a Matérn kernel of the others; lengthscales are their
+    deviations. The penalty maximises the likelihood of residuals left out, of which
+    Laplace distributions have these mean sizes. With a large one, all are alike.
     """
     usual = np.average(sizes, axis=0, weights=weight)
     logs = np.log((sizes + SMALLEST_SIZE * usual).clip(1e-300))
-    deviations = X.std(axis=0)
-    lengthscale = np.sqrt(k) * np.where(deviations > 0, deviations, 1.0)[:k]
-    others = float(np.linalg.norm(deviations[k:])) or 1.0
-    kernel = Gaussian(lengthscale, columns=list(range(k)))
-    kernel += Matern(1.5, others, columns=list(range(k, X.shape[1])))
+    deviation = np.sqrt(float(X[:, k:].var(axis=0).sum()) or 1.0)
+    kernel = Gaussian(np.sqrt(k), columns=list(range(k)))
+    kernel += Matern(1.5, deviation, columns=list(range(k, X.shape[1])))
     gram, out = np.array(kernel._gram(X, None)), folds.predicted
     errors = {_ALIKE: (logs - np.average(logs, axis=0, weights=weight))[out]}
     for penalty in SIZE_PENALTIES:
@@ -88,6 +87,13 @@ def learned_sizes(
     own = np.exp(ridge.predict(X).reshape(logs.shape))
     own[out] = np.exp(logs[out] - errors[best])
     return ridge, own
+
+
+def _quantiles_among(known: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return the normal quantiles of ranks that predictions have among known ones."""
+    ranks = (np.arange(len(known)) + 0.5) / len(known)
+    columns = zip(predictions.T, np.sort(known, axis=0).T, strict=True)
+    return ndtri(np.stack([np.interp(new, own, ranks) for new, own in columns], axis=1))
 
 
 def _loss(errors: np.ndarray) -> float:
@@ -109,7 +115,7 @@ class Intervals:
     novelty : Novelty
     ridge : ExactRidge
         Predicts logarithms of sizes that residuals have relative to their novelty, from
-        predictions and encoded rows.
+        normal quantiles of predictions and encoded rows.
     sizes : ndarray of shape (m, k)
         Absolute residuals of rows unknown to the fit, relative to both.
     predictions : ndarray of shape (m, k)
@@ -150,8 +156,8 @@ class Intervals:
         if not folds.is_forward:
             novelty = replace(novelty, least=float(np.quantile(far, USUAL_NOVELTY)))
         relative = residuals / np.maximum(far, novelty.least)
-        both, part = np.hstack([predictions, X]), folds.take(evaluated)
-        k = predictions.shape[1]
+        both = np.hstack([_quantiles_among(predictions, predictions), X])
+        k, part = predictions.shape[1], folds.take(evaluated)
         ridge, own = learned_sizes(both, k, np.abs(relative), weight, part)
         relative /= own
         n_groups = _n_effective(relative, folds.codes[evaluated])
@@ -194,7 +200,8 @@ class Intervals:
         self, rows: np.ndarray, predictions: np.ndarray, coverage: float
     ) -> np.ndarray:
         """Return intervals around predictions (n, k) for encoded rows, (n, k, 2)."""
-        sizes = np.exp(self.ridge.predict(np.hstack([predictions, rows])))
+        codes = _quantiles_among(self.predictions, predictions)
+        sizes = np.exp(self.ridge.predict(np.hstack([codes, rows])))
         width = self.novelty.at(rows) * sizes.reshape(predictions.shape)
         width *= self._quantiles(predictions, coverage)
         return np.stack([predictions - width, predictions + width], axis=-1)

@@ -43,15 +43,8 @@ _LEFT_BY_TREE, _TREE_ROWS = 0.01, 2000
 class Suspicion:
     """A sign of leakage in a table.
 
-    Attributes
-    ----------
-    kind : {"group", "time", "target"}
-        Rows of one group or of neighbouring times lie on both sides of a random
-        split, or columns determine the target.
-    columns : tuple of str
-        The columns that show it.
-    message : str
-        One sentence or two: what is suspected, and what to do.
+    Rows of one group or of neighbouring times lie on both sides of a random split, or
+    columns determine the target. The message says what to do.
     """
 
     kind: Literal["group", "time", "target"]
@@ -81,20 +74,8 @@ def suspected_leakage(
     - ``"target"``: a column from which a decision tree predicts 99 % of the variance of
       the target in rows left out.
 
-    Parameters
-    ----------
-    X : dataframe of shape (n, d)
-    y : array of shape (n,)
-        Numbers, or labels of classes.
-    task : {"classification", "regression"}
-    dates : collection of str, optional
-        Columns of numbers that stand for dates, in addition to those with a dtype of
-        dates.
-
-    Returns
-    -------
-    list of Suspicion
-        Empty for fewer than 50 rows.
+    None of fewer than 50 rows. `dates` names columns of numbers that stand for dates,
+    beside those with a dtype of dates.
 
     Examples
     --------

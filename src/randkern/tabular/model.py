@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,7 @@ class Member:
         return make_pipeline(clone(self.encoder), public)
 
 
+@dataclass(repr=False, eq=False)
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
@@ -87,20 +88,12 @@ class TabularModel:
     categories.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        *,
-        unit: float = 1.0,
-        temperature: float | None = None,
-        target_transform: str | None = None,
-        texts: TextEncoder | None = None,
-        scores: CategoryScores | None = None,
-    ):
-        self.members = list(members)
-        self.unit, self.temperature = unit, temperature
-        self.target_transform = target_transform
-        self.texts, self.scores = texts, scores
+    members: list[Member]
+    unit: float = 1.0
+    temperature: float | None = None
+    target_transform: str | None = None
+    texts: TextEncoder | None = None
+    scores: CategoryScores | None = None
 
     def with_scores(self, X: Any) -> Any:
         """Return a table with the scores that the members take."""
