@@ -258,9 +258,9 @@ def test_many_rows_are_held_out_in_whole_folds(kind, planned, monkeypatch):
     ((known, apart),) = seen
     assert set(values[known]).isdisjoint(values[apart])
     assert len(apart) >= len(y) // 20
-    if kind == "groups":  # no group that is held out has more rows
+    if kind == "groups":  # a fifth of them, up to ten
         assert len(known) + len(apart) == len(y)
-        assert len(apart) <= len(y) // 16 + np.bincount(group).max()
+        assert len(np.unique(group[apart])) == 4
     if kind == "time":
         assert values[known].max() < values[apart].min()
         assert model.fit_report_["rows_used"] == len(y)
