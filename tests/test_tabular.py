@@ -25,13 +25,14 @@ from randkern.tabular import (
     model,
     search,
 )
-from randkern.tabular import rows as rows_module
 from randkern.tabular.class_fits import blend_probabilities
 from randkern.tabular.evidence import Evidence
 from randkern.tabular.exact_ridge import fit_ridge
+from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.model import Member
 from randkern.tabular.out_of_fold import blend
+from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -56,6 +57,10 @@ TARGET = (
     + 0.05 * RNG.normal(size=N)
 ).to_numpy()
 LABELS = np.where(TARGET > np.median(TARGET), "high", "low")
+
+
+def table_of(X, Y, weight):
+    return Table(X, Y, weight, Folds.of_rows(len(Y)))
 
 
 def regressor(**options):
@@ -112,7 +117,7 @@ def test_gradient_is_that_of_finite_differences(form, n_tables):
     kernel, blocks = form(np.full(3, 1.5)), np.array([0, 1, 1])
     weight = RNG.uniform(0.5, 2, len(X))
     parts = np.split(np.arange(len(X)), [25][: n_tables - 1])
-    tables = [rows_module.Table(X[part], Y[part], weight[part]) for part in parts]
+    tables = [table_of(X[part], Y[part], weight[part]) for part in parts]
     goal = Evidence(kernel, tables, blocks)
     theta = goal.start(0.05)
     goal.origin = theta[:-1] - 0.3
@@ -127,7 +132,7 @@ def test_residuals_are_those_of_fits_without_a_row():
     X, Y = rows_and_targets(25, 2)
     weight = RNG.uniform(0.5, 2, len(X))
     kernel = rk.Matern(1.5, 1.3) + 0.2 * rk.Linear()
-    residuals = leave_one_out(kernel, 0.1, rows_module.Table(X, Y, weight))
+    residuals = leave_one_out(kernel, 0.1, table_of(X, Y, weight))
     for i in range(len(X)):
         others = np.arange(len(X)) != i
         fit = krr(kernel, 0.1).fit(X[others], Y[others], weight[others])
@@ -373,7 +378,7 @@ def test_an_estimator_of_public_classes_fits_the_same_model(fitted):
 def test_an_estimator_of_a_blend(targets):
     Y = np.stack(targets, axis=1)
     encoder = rk.TabularEncoder().fit(TABLE)
-    table = rows_module.Table(encoder.transform(TABLE), Y, np.ones(N))
+    table = table_of(encoder.transform(TABLE), Y, np.ones(N))
     members = []
     for share, kernel in (
         (0.75, rk.Gaussian(3.0)),
@@ -631,6 +636,17 @@ def test_an_estimator_of_weighted_rows():
     again.fit(TABLE, TARGET, kernelridgeregressor__sample_weight=weight)
     expected = alone.predict(TABLE)[:, 0]
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_estimator_of_weighted_rows_in_time(planned):
+    """Rows that are fitted in the end have another mean weight than those before."""
+    planned(cell_rows=80)
+    weight = np.where(np.arange(N) < 100, 1.0, 10.0)
+    fit = regressor().fit(TABLE, TARGET, weight, time=np.arange(N))
+    (member,) = fit.model_.members
+    public = fit.model_.to_estimator()[-1].estimator
+    assert public.alpha == pytest.approx(member.exact.alpha * weight.mean())
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 import randkern as rk
 from randkern.tabular import exact_ridge
 from randkern.tabular.folds import Folds
-from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.intervals import Intervals, learned_sizes
+from randkern.tabular.rows import Table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -19,12 +20,6 @@ regressor = partial(rk.TabularRegressor, time_limit=3, random_state=0)
 def covered(low_and_high, y):
     low, high = low_and_high.T
     return (low <= y) & (y <= high)
-
-
-def spread_of(rows, predictions, sizes, folds=None):
-    weight = np.ones(len(rows))
-    folds = folds or Folds.of_rows(len(rows))
-    return Spread.learned(rows, predictions, sizes, weight, folds)
 
 
 def multiplied(n, rng):
@@ -80,9 +75,10 @@ def test_sizes_do_not_know_their_own_group():
     rows = centres[groups] + 0.01 * rng.normal(size=(400, 3))
     sizes = np.exp(rng.normal(size=40))[groups, None] * abs(rng.normal(size=(400, 1)))
     predictions = rng.normal(size=(400, 1))
-    _, own = spread_of(rows, predictions, sizes)
+    both = np.hstack([predictions, rows])
+    _, own = learned_sizes(both, 1, sizes, np.ones(400), Folds.of_rows(400))
     assert np.log(own).std() > 0.5
-    _, own = spread_of(rows, predictions, sizes, Folds(groups))
+    _, own = learned_sizes(both, 1, sizes, np.ones(400), Folds(groups))
     assert np.log(own).std() < 0.2
 
 
@@ -126,13 +122,10 @@ def test_intervals_cover_rows_of_new_groups():
         effects = rng.normal(size=n_groups + 200)
         residuals = effects[groups] + 0.3 * rng.normal(size=len(groups))
         rows = rng.normal(size=(n_groups, 2))[groups]
-        intervals = Intervals.of(
-            *(rows, np.arange(len(rows))),
-            *(np.zeros((len(rows), 1)), residuals[:, None]),
-            *(np.ones(len(rows)), Folds(groups, groups=groups)),
-            kernel=rk.Gaussian(1.0),
-            alpha=1.0,
-        )
+        Y = residuals[:, None]
+        known = Table(rows, Y, np.ones(len(rows)), Folds(groups))
+        options = rk.Gaussian(1.0), 1.0
+        intervals = Intervals.of(known, np.arange(len(rows)), Y, *options)
         assert n_groups < intervals.n_groups < 2 * n_groups
         high = intervals.around(rows[:1], np.zeros((1, 1)), 0.9)[0, 0, 1]
         new = effects[n_groups:] + 0.3 * rng.normal(size=200)

@@ -46,7 +46,7 @@ def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, planned):
     landmarks = rk.KernelRidgeRegressorCV(
         model.model_.members[0].kernel, n_components=300, features="nystrom"
     )
-    rows = model.model_.members[0].rows_of(X)
+    rows = model.model_.members[0].encoder.transform(X)
     predicted = landmarks.fit(rows[fitted], y[fitted]).predict(rows[new])
     assert error < 0.9 * np.sqrt(np.mean((predicted - y[new]) ** 2))
     low, high = model.predict_interval(X[new]).T

@@ -27,7 +27,7 @@ def test_evidence_is_the_density_of_contrasts():
     X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
     weight = rng.uniform(0.5, 2.0, 12)
     kernel = rk.Matern(1.5, np.array([0.7, 2.0]))
-    goal = Evidence(kernel, [Table(X, Y, weight)], np.arange(2))
+    goal = Evidence(kernel, [Table(X, Y, weight, Folds.of_rows(12))], np.arange(2))
     values = []
     for alpha in (0.03, 0.5):
         value, _ = goal(np.log([0.7, 2.0, alpha]))
@@ -44,7 +44,8 @@ def test_evidence_is_the_density_of_contrasts():
 
 
 def learning_of(X, Y, labels=None, folds=None):
-    table = Table(X, Y, np.ones(len(Y)), labels, folds)
+    folds = folds or Folds.of_rows(len(Y))
+    table = Table(X, Y, np.ones(len(Y)), folds, labels)
     loss = log_squares if labels is None else log_loss
     plan = plan_of(*X.shape, 0 if labels is None else 2, 60.0)
     deadline = Deadline(np.inf)

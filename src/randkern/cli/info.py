@@ -61,8 +61,9 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
         labels = [_quoted(label) for label in fitted.classes_[:_MAX_NAMES]]
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
     if hasattr(fitted, "model_"):
-        for weight, part in fitted.model_.parts():
-            yield f"\nweight {weight:.2f}:\n{part!r}"
+        for member in fitted.model_.members:
+            part = member.to_estimator(fitted.model_.unit)
+            yield f"\nweight {member.weight:.2f}:\n{part!r}"
 
 
 def _shares(fitted: Any, compute: bool) -> Any:

@@ -42,7 +42,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.exact_logistic import ExactLogistic
 from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.folds import Folds
-from randkern.tabular.intervals import Intervals, Spread
+from randkern.tabular.intervals import Intervals, Novelty
 from randkern.tabular.model import Member, TabularModel
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
@@ -104,7 +104,7 @@ _PARTS = (
     Trial,
     Folds,
     Intervals,
-    Spread,
+    Novelty,
     Table,
     TableFormat,
     TableSchema,

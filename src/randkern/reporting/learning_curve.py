@@ -128,12 +128,12 @@ def scores_by_rows(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows = member.rows_of(model.model_.with_scores(X.iloc[order]))
+    rows = member.encoder.transform(model.model_.with_scores(X.iloc[order]))
     labels = y[order]
     spread = np.linspace(0, len(y_test) - 1, min(len(y_test), _MAX_TEST_ROWS))
     few = spread.astype(int)
     y_test = y_test[few]
-    rows_test = member.rows_of(model.model_.with_scores(X_test.iloc[few]))
+    rows_test = member.encoder.transform(model.model_.with_scores(X_test.iloc[few]))
     out = {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:

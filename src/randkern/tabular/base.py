@@ -108,7 +108,8 @@ class Tabular(TableInput, CallbackSupportMixin, BaseEstimator):
 
     def _with_scores(self, table: Table) -> Table:
         """Return rows with scores in place of texts, and beside many categories."""
-        X, weight, folds = table.X, table.own_weight, table.folds
+        X, weight = table.X, table.own_weight
+        folds = None if table.folds.are_rows else table.folds.coarse()
         is_classifier = table.labels is not None
         y = table.labels if is_classifier else table.Y
         self._texts = self._scores = None
@@ -123,11 +124,11 @@ class Tabular(TableInput, CallbackSupportMixin, BaseEstimator):
         return replace(table, X=X)
 
     def _planned(self, table: Table, n_classes: int) -> tuple[Table, Plan]:
-        """Return rows whose copies are merged, and the plan for them."""
+        """Return rows with copies merged and weights of mean 1, and their plan."""
         encoder = TabularEncoder().set_output(transform="default")
         with ignoring(UserWarning):  # a later fit warns
-            encoder.fit(table.X, sample_weight=table.weight)
-        table = table.merged(encoder)
+            encoder.fit(table.X, sample_weight=table.sample_weight)
+        table = table.merged(encoder).normalised()
         n_numbers, *indicators = encoder.widths_
         d = n_numbers + sum(indicators) // INDICATORS_PER_NUMBER
         sizes = len(table), max(d, 1), n_classes
@@ -215,9 +216,7 @@ class Tabular(TableInput, CallbackSupportMixin, BaseEstimator):
             rows = rows[np.argsort(_ranks_within(labels[rows]), kind="stable")]
         shown = learning.table.take(rows[:EFFECT_ROWS])
         _, trial = max(parts, key=lambda part: part[0])
-        shown = replace(
-            learning.encoded_table(trial.numbers, shown), labels=None, counts=None
-        )
+        shown = replace(learning.encoded_table(trial.numbers, shown), labels=None)
         self._effects = ColumnEffects(
             trial,
             shown,

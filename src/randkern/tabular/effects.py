@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from randkern.tabular.exact_ridge import fit_ridge
+from randkern.tabular.exact_ridge import ExactRidge, fit_ridge
 from randkern.tabular.presets import EFFECT_VALUES, SHUFFLES
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial
@@ -50,7 +50,15 @@ class ColumnEffects:
         halves = self.table.folds.divided(generator.permutation(n), n // 2)
         effects = np.zeros(n_columns)
         for known, held in (halves, halves[::-1]):
-            effects += self._growth(known, held, n_columns, generator)
+            fit = fit_ridge(self.trial.kernel, self.trial.alpha, self.table, known)
+            rest = self.table.take(held)
+            X = rest.X.copy()
+            before = _error(fit, rest)
+            for column in np.repeat(np.arange(n_columns), SHUFFLES):
+                own = self.columns == column
+                X[:, own] = generator.permutation(rest.X[:, own])
+                effects[column] += _error(fit, replace(rest, X=X)) - before
+                X[:, own] = rest.X[:, own]
         negative = effects[effects < 0]
         noise = np.sqrt(np.mean(negative**2)) if len(negative) else 0.0
         effects[effects <= noise] = 0.0
@@ -58,24 +66,8 @@ class ColumnEffects:
             return np.asarray(effects / effects.sum())
         return np.full(n_columns, 1 / n_columns)
 
-    def _growth(
-        self,
-        known: np.ndarray,
-        held: np.ndarray,
-        n_columns: int,
-        generator: np.random.Generator,
-    ) -> np.ndarray:
-        """Return by how much the squared error grows if each column is shuffled."""
-        fit = fit_ridge(self.trial.kernel, self.trial.alpha, self.table, known)
-        rest = self.table.take(held)
 
-        def error(X: np.ndarray) -> float:
-            E = rest.Y - fit.predict(X).reshape(rest.Y.shape)
-            return float(rest.weight @ (E**2).sum(axis=1))
-
-        growth = np.full(n_columns, -SHUFFLES * error(rest.X))
-        for column in np.repeat(np.arange(n_columns), SHUFFLES):
-            shuffled, own = rest.X.copy(), self.columns == column
-            shuffled[:, own] = generator.permutation(rest.X[:, own])
-            growth[column] += error(shuffled)
-        return growth
+def _error(fit: ExactRidge, table: Table) -> float:
+    """Return the sum of squared errors of a fit on encoded rows."""
+    E = table.Y - fit.predict(table.X).reshape(table.Y.shape)
+    return float(table.weight @ (E**2).sum(axis=1))

@@ -211,7 +211,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         deadline = Deadline.of(len(weight), self.time_limit)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Table(X, y.reshape(len(y), -1), weight, folds=folds)
+        rows = Table(X, y.reshape(len(y), -1), weight, folds)
         stream = root_stream(self.random_state)
         rows = self._with_scores(rows.used(type(self).__name__))
         rows, plan = self._planned(rows, 0)
@@ -309,16 +309,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     ) -> None:
         """Store what intervals need, from residuals of rows unknown to the fit."""
         first = self.model_.members[0]
-        self._intervals = Intervals.of(
-            first.rows_of(known.X),
-            left_out,
-            known.Y[left_out] - residuals,
-            residuals,
-            known.weight,
-            known.folds,
-            kernel=first.kernel,
-            alpha=first.alpha,
-        )
+        known = replace(known, X=first.encoder.transform(known.X))
+        kernel, alpha = first.kernel, float(first.exact.alpha)
+        self._intervals = Intervals.of(known, left_out, residuals, kernel, alpha)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -345,20 +338,18 @@ class TabularRegressor(RegressorMixin, Tabular):
         same rows have chosen and weighted the fits). Up to some 800 rows, as the
         budget allows, rows are left out by kernels that are learned again without their
         fold; else up to 1,500 rows, one at a time (the jackknife), or with `groups` or
-        `time` in whole folds. Fits in cells do not know these rows. If there are
-        enough, the quantile is that of residuals at similar predictions. Quantiles
+        `time` whole groups or periods. Fits in cells do not know these rows. If there
+        are enough, the quantile is that of residuals at similar predictions. Quantiles
         count the weights of rows, of which only ratios matter.
         With `groups` or `time` they are those of coverage·(1 + 1/G), as new rows may
         differ from all others; G is the number of independent rows that tell as much.
-        In `time`, widths also grow with the distance from the known rows.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size
         that is predicted for the row: intervals are then wider where targets are
-        noisier, for instance where they are larger. Far
-        from all rows of the fit, where the nearest is less similar than 95 % of these
-        rows find one, intervals widen as the standard deviation of a Gaussian process
-        does that knows the nearest row.
+        noisier, for instance where they are larger. They also widen as the standard
+        deviation of a Gaussian process does that knows the nearest row: in `time`
+        everywhere, else where this is less similar than 95 % of these rows find one.
 
         Parameters
         ----------
@@ -373,19 +364,18 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         coverage = check_coverage(coverage)
         X = self._rows_of(X)
+        encoder = self.model_.members[0].encoder
         parts = [
-            self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
+            self._intervals.around(
+                encoder.transform(rows), self.model_.predict(rows), coverage
+            )
+            for rows in self.model_.blocks_of(X)
         ]
         intervals = self._in_unit_of_targets(np.concatenate(parts))
         if self._is_count:  # they contain the prediction, even if it is negative
             least = np.minimum(intervals.mean(axis=-1), 0.0)
             intervals[..., 0] = np.maximum(intervals[..., 0], least)
         return intervals
-
-    def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
-        """Return intervals for a block of rows, (n, k, 2)."""
-        rows = self.model_.members[0].rows_of(X)
-        return self._intervals.around(rows, self.model_.predict(X), coverage)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -396,21 +386,20 @@ class TabularRegressor(RegressorMixin, Tabular):
 def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     """Hold some rows out of a fit in cells, to evaluate it."""
     if not plan.in_cells:
-        return _Split(rows.normalised())
+        return _Split(rows)
     n, most = len(rows), plan.fitted_rows
     seed = int(stream.child("held out").generator().integers(2**31))
     order = np.random.default_rng(seed).permutation(n)
-    n_held = min(VALIDATION_ROWS, -(-n // 16))
-    if rows.folds.groups is not None:  # few groups say little of others
-        n_groups = rows.folds.n_independent
-        n_held = max(n_held, n * min(HELD_GROUPS, n_groups // FOLDS) // n_groups)
+    # Few groups say little of others.
+    n_groups = rows.folds.n_independent
+    n_held = n * min(HELD_GROUPS, n_groups // FOLDS) // n_groups
+    n_held = max(n_held, min(VALIDATION_ROWS, -(-n // 16)))
     is_forward = rows.folds.is_forward
     if n - n_held > most and is_forward:
         _, order = rows.folds.divided(order, max(most, n // 2))
     fitted, held = rows.folds.divided(order, n_held)
-    known, final = rows.take(fitted[:most]).normalised(), None
+    known, final = rows.take(fitted[:most]), None
     if is_forward:
-        final = rows.take(np.append(held, fitted)[:most]).normalised()
-    held = held[:VALIDATION_ROWS]
-    apart = replace(rows.take(held), folds=rows.folds.among(held))
+        final = rows.take(np.append(held, fitted)[:most])
+    apart = rows.take(held[:VALIDATION_ROWS])
     return _Split(known, n - len(final or known), apart, final)

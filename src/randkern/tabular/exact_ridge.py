@@ -14,6 +14,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.models.dual import exact_gram, solve_dual
+from randkern.tabular.folds import Folds
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.presets import LATE_ROWS, VALIDATION_ROWS
 from randkern.tabular.rows import Table
@@ -49,7 +50,8 @@ class ExactRidge(RegressorMixin, TakesKernel):
         """Fit the rows; once it is late, few of them."""
         rows = np.arange(0, len(X), -(-len(X) // LATE_ROWS) if is_late() else 1)
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        table = Table(X[rows], y.reshape(len(X), -1)[rows], weight[rows])
+        Y, folds = y.reshape(len(X), -1)[rows], Folds.of_rows(len(rows))
+        table = Table(X[rows], Y, weight[rows], folds)
         self.solve(table, np.arange(0))
         return self
 

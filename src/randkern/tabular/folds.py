@@ -20,12 +20,12 @@ class Folds:
     Attributes
     ----------
     codes : ndarray of shape (n,)
-        The folds of rows, whole numbers.
+        The folds of rows, whole numbers: their groups, or periods of time.
     is_forward : bool
         Whether a fold is predicted from those before it, or else from all others. The
         first fold has none before it and is not predicted.
     groups : ndarray of shape (n,), or None
-        The groups of rows, of which folds have several.
+        The groups of rows if they have effects; folds may have several.
     effect : float
         The prior variance of what a group adds to its targets, relative to that of the
         kernel.
@@ -45,7 +45,7 @@ class Folds:
     def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds:
         """Return the folds of rows by their groups or times, if there are any.
 
-        Rows of weight zero do not count, and get fold 0.
+        Periods have about equally many rows of positive weight, and whole times.
         """
         if groups is not None and time is not None:
             raise ValueError(
@@ -53,54 +53,72 @@ class Folds:
                 "the model is to predict rows of new groups, time if it is to predict "
                 "later rows."
             )
+        n, is_forward = len(weight), time is not None
         if groups is None and time is None:
-            return cls.of_rows(len(weight))
-        used, codes = np.flatnonzero(weight), np.zeros(len(weight), dtype=int)
-        if time is None:
-            groups = group_codes(groups, len(weight))
-            codes[used] = _whole_groups(groups[used])
-            return cls(codes, groups=groups)
-        codes[used] = _periods(time_codes(time, len(weight))[used])
-        return cls(codes, is_forward=True)
+            return cls.of_rows(n)
+        codes = time_codes(time, n) if is_forward else group_codes(groups, n)
+        used = np.flatnonzero(weight)
+        if len(np.unique(codes[used])) < 2:
+            name = "time" if is_forward else "groups"
+            raise ValueError(
+                f"{name} has the same value for all rows, expected at least 2 values, "
+                f"one of which is left out; omit {name} if rows are independent."
+            )
+        if is_forward:
+            codes[used] = _periods(codes[used])
+        return cls(codes, is_forward)
 
     def take(self, rows: np.ndarray) -> Folds:
-        """Return the folds of some rows; if they are of one fold, each is its own."""
+        """Return the folds of some rows; in a single period, each row is its own."""
         codes = self.codes[rows]
+        if self.is_forward and (codes == codes[:1]).all():
+            return Folds.of_rows(len(codes))
         groups = None if self.groups is None else self.groups[rows]
-        if (codes == codes[:1]).all():
-            return Folds(np.arange(len(codes)), groups=groups)
         return replace(self, codes=codes, groups=groups)
 
-    def among(self, rows: np.ndarray, n_folds: int = FOLDS) -> Folds:
-        """Return new folds of the groups of some rows; others are those of all rows."""
-        groups = None if self.groups is None else self.groups[rows]
-        if groups is None or (groups == groups[0]).all():
-            return self.take(rows)
-        return replace(self, codes=_whole_groups(groups, n_folds), groups=groups)
+    def coarse(self) -> Folds:
+        """Return at most five folds of about equally many rows, of whole ones.
+
+        Periods of time are few already.
+        """
+        if self.is_forward:
+            return self
+        _, codes, counts = np.unique(self._own, return_inverse=True, return_counts=True)
+        folds = np.empty_like(counts)
+        folds[np.argsort(-counts, kind="stable")] = np.arange(len(counts)) % FOLDS
+        return replace(self, codes=folds[codes])
 
     def divided(self, rows: np.ndarray, n_last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows in two parts, the second of about `n_last`.
 
-        They share no group, and no period of time, of which the second has the last
-        ones.
+        They share no fold. The second has the last periods of time, or else the folds
+        that come last in `rows`.
         """
-        part = self.among(rows, len(rows) // n_last)
-        if part.are_rows:
-            return rows[: len(rows) - n_last], rows[len(rows) - n_last :]
-        values, counts = np.unique(part.codes, return_counts=True)
-        n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
-        is_last = part.codes >= values[1 + np.abs(n_from - n_last).argmin()]
+        part = self.take(rows)
+        _, first, codes, counts = np.unique(
+            part._own, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.arange(len(first)) if part.is_forward else np.argsort(first)
+        n_from_last = counts[order][:0:-1].cumsum()  # but for all folds
+        n_folds = 1 + int(np.abs(n_from_last - n_last).argmin())
+        is_last = np.isin(codes, order[-n_folds:])
         return rows[~is_last], rows[is_last]
 
     @property
     def are_rows(self) -> bool:
-        """Whether each row is a fold."""
-        return not self.is_forward and len(np.unique(self.codes)) == len(self.codes)
+        """Whether rows are left out one at a time: each is a fold, or all are one."""
+        n_folds = len(np.unique(self.codes))
+        return not self.is_forward and n_folds in (1, len(self.codes))
+
+    @property
+    def _own(self) -> np.ndarray:
+        """The folds, or numbers of rows that are left out one at a time."""
+        return np.arange(len(self.codes)) if self.are_rows else self.codes
 
     @property
     def n_independent(self) -> int:
         """The number of groups, by which learned numbers overfit, or of rows."""
-        return len(self.codes if self.groups is None else np.unique(self.groups))
+        return len(self.codes if self.is_forward else np.unique(self.codes))
 
     @property
     def predicted(self) -> np.ndarray:
@@ -117,28 +135,29 @@ class Folds:
             yield np.flatnonzero(is_known), np.flatnonzero(is_out)
 
     def with_effect(self, Y: np.ndarray) -> Folds:
-        """Return folds whose groups have an effect on targets Y (n, k).
+        """Return folds that are groups with an effect on targets Y (n, k).
 
         Its variance is the share of that of the targets between groups. What varies
         only between groups is then learned from as many values as there are groups, not
         as rows (Laird & Ware 1982, "Random-effects models for longitudinal data"). A
         new group has the effect 0.
         """
-        if self.groups is None:
+        if self.is_forward:
             return self
-        return replace(self, effect=correlation_within(Y, self.groups))
+        effect = correlation_within(Y, self.codes)
+        return replace(self, groups=self.codes, effect=effect) if effect else self
 
     def add_effect(self, gram: np.ndarray) -> None:
         """Add the covariance of the effects of groups to a Gram matrix."""
-        if self.groups is not None and self.effect:
-            for group in np.unique(self.groups):
-                rows = np.flatnonzero(self.groups == group)
-                gram[np.ix_(rows, rows)] += self.effect
+        for group in () if self.groups is None else np.unique(self.groups):
+            rows = np.flatnonzero(self.groups == group)
+            gram[np.ix_(rows, rows)] += self.effect
 
     def is_hidden(self, rows: np.ndarray) -> np.ndarray:
         """Return which rows, (m, n), are unknown where some of them are predicted."""
-        own = self.codes[rows, None]
-        return self.codes >= own if self.is_forward else self.codes == own
+        codes = self._own
+        own = codes[rows, None]
+        return codes >= own if self.is_forward else codes == own
 
 
 def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:
@@ -156,81 +175,30 @@ def correlation_within(values: np.ndarray, codes: np.ndarray) -> float:
     return min(max((between - within) / total, 0.0), 1.0) if total else 0.0
 
 
-def _whole_groups(groups: np.ndarray, n_folds: int = FOLDS) -> np.ndarray:
-    """Return folds of whole groups, at least two, of about equally many rows."""
-    from sklearn.model_selection import GroupKFold
-
-    n_groups = len(np.unique(groups))
-    if n_groups < 2:
-        raise ValueError(
-            "groups has the same value for all rows, expected at least 2 groups, one "
-            "of which is left out; omit groups if rows are independent."
-        )
-    folds = np.empty(len(groups), dtype=int)
-    splitter = GroupKFold(min(n_groups, max(n_folds, 2)))
-    for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
-        folds[rows] = fold
-    return folds
-
-
 def _periods(times: np.ndarray) -> np.ndarray:
     """Return periods of about equally many rows; rows of one time are in one."""
-    _, codes, counts = np.unique(times, return_inverse=True, return_counts=True)
-    if len(counts) < 2:
-        raise ValueError(
-            "time has the same value for all rows, expected at least 2 times, the "
-            "later of which is predicted; omit time if rows have no order."
-        )
-    before = counts.cumsum() - counts
-    periods = (FOLDS + 1) * before // len(times)
+    _, ranks, counts = np.unique(times, return_inverse=True, return_counts=True)
+    periods = (FOLDS + 1) * (counts.cumsum() - counts) // len(times)
     if not periods.any():  # nearly all rows are of the last time
         periods[1:] = 1
-    return np.unique(periods, return_inverse=True)[1][codes]
+    return periods[ranks]
 
 
-def group_codes(groups: Any, n: int) -> np.ndarray:
+def group_codes(groups: Any, n: int, name: str = "groups") -> np.ndarray:
     """Return the group of each of n rows as a number from 0 on."""
-    return _codes_of(groups, n, "groups")
-
-
-def time_codes(time: Any, n: int) -> np.ndarray:
-    """Return the rank of each of n times, from 0 on."""
-    return _codes_of(_as_times(time), n, "time")
-
-
-def _as_times(time: Any) -> np.ndarray:
-    """Return texts such as 2026-11-22 as dates, and other times unchanged."""
-    values = np.asarray(time)
-    is_text = values.dtype.kind == "U" or any(
-        isinstance(value, str) for value in values.ravel().tolist()
-    )
-    if not is_text:
-        return values
-    try:
-        return values.astype("M8[us]")
-    except ValueError as error:
-        raise ValueError(
-            "time holds texts that are not dates, expected numbers, dates, or texts "
-            f"such as '2026-11-22': {error}"
-        ) from error
-
-
-def _codes_of(values: Any, n: int, name: str) -> np.ndarray:
-    values = column_or_1d(np.asarray(values))
+    values = column_or_1d(np.asarray(groups))
     if len(values) != n:
         raise ValueError(
             f"{name} has {len(values):,} values, expected one for each of the {n:,} "
             "rows."
         )
-    if values.dtype.kind in "OfMm":
-        missing = np.array([is_missing(value) for value in values.tolist()])
-        if values.dtype.kind in "Mm":
-            missing = np.isnat(values)
-        if missing.any():
-            raise ValueError(
-                f"{name} is missing in {int(missing.sum()):,} of {n:,} rows (first: "
-                f"row {int(missing.argmax()):,}); fill in the values, or drop the rows."
-            )
+    is_date = values.dtype.kind in "Mm"
+    missing = (np.isnat if is_date else np.vectorize(is_missing, [bool]))(values)
+    if missing.any():
+        raise ValueError(
+            f"{name} is missing in {int(missing.sum()):,} of {n:,} rows (first: "
+            f"row {int(missing.argmax()):,}); fill in the values, or drop the rows."
+        )
     try:
         return np.unique(values, return_inverse=True)[1]
     except TypeError as error:
@@ -239,3 +207,17 @@ def _codes_of(values: Any, n: int, name: str) -> np.ndarray:
             f"{name} holds values that cannot be sorted, of the types "
             f"{' and '.join(kinds)}; give numbers, dates or texts alone."
         ) from error
+
+
+def time_codes(time: Any, n: int) -> np.ndarray:
+    """Return the rank of each of n times, from 0 on; texts are dates."""
+    values = np.asarray(time)
+    if any(isinstance(value, str) for value in values.ravel().tolist()):
+        try:
+            values = values.astype("M8[us]")
+        except ValueError as error:
+            raise ValueError(
+                "time holds texts that are not dates, expected numbers, dates, or "
+                f"texts such as '2026-11-22': {error}"
+            ) from error
+    return group_codes(values, n, "time")

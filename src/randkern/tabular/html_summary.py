@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,28 +29,21 @@ def fitted_rows(model: Any) -> str | None:
 
 def html_summary(model: Any) -> str:
     """Return kernels, rows, errors and importances of a fitted model, as HTML."""
-    shares = model.feature_importances_
-    names = getattr(model, "feature_names_in_", np.arange(len(shares)))
-    largest = np.argsort(-shares, kind="stable")[:_MAX_COLUMNS]
-    return summary_table(
-        _facts(model), [(str(names[j]), float(shares[j])) for j in largest]
-    )
-
-
-def _facts(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a model, as names and texts."""
     members = model.model_.members
-    for member in members:
-        name = "kernel" if len(members) == 1 else f"kernel, weight {member.weight:.2f}"
-        yield name, member.kernel._formula()
+    name = "kernel" if len(members) == 1 else "kernel, weight {:.2f}"
+    facts = [(name.format(each.weight), each.kernel._formula()) for each in members]
     n = model.fit_report_["rows"]
-    yield "rows", fitted_rows(model) or f"fitted to all {n:,} rows"
+    facts.append(("rows", fitted_rows(model) or f"fitted to all {n:,} rows"))
     trials = model.leaderboard_
     trials = trials.to_dict("records") if hasattr(trials, "to_dict") else trials
     most = trials[0]["rows"]
-    yield "kernels tried", f"{len(trials)}, on up to {most:,} rows"
+    facts.append(("kernels tried", f"{len(trials)}, on up to {most:,} rows"))
     if not is_classifier(model):
         # Errors are relative to the mean; those of classes, coded ±1, tell a reader
         # little.
         error = min(trial["error"] for trial in trials if trial["rows"] == most)
-        yield "R² of rows left out", f"{1 - error**2:.3f}"
+        facts.append(("R² of rows left out", f"{1 - error**2:.3f}"))
+    shares = model.feature_importances_
+    names = getattr(model, "feature_names_in_", np.arange(len(shares)))
+    largest = np.argsort(-shares, kind="stable")[:_MAX_COLUMNS]
+    return summary_table(facts, [(str(names[j]), float(shares[j])) for j in largest])

@@ -43,15 +43,8 @@ _LEFT_BY_TREE, _TREE_ROWS = 0.01, 2000
 class Suspicion:
     """A sign of leakage in a table.
 
-    Attributes
-    ----------
-    kind : {"group", "time", "target"}
-        Rows of one group or of neighbouring times lie on both sides of a random
-        split, or columns determine the target.
-    columns : tuple of str
-        The columns that show it.
-    message : str
-        One sentence or two: what is suspected, and what to do.
+    Rows of one group or of neighbouring times lie on both sides of a random split, or
+    columns determine the target. The message says what to do.
     """
 
     kind: Literal["group", "time", "target"]
@@ -81,20 +74,8 @@ def suspected_leakage(
     - ``"target"``: a column from which a decision tree predicts 99 % of the variance of
       the target in rows left out.
 
-    Parameters
-    ----------
-    X : dataframe of shape (n, d)
-    y : array of shape (n,)
-        Numbers, or labels of classes.
-    task : {"classification", "regression"}
-    dates : collection of str, optional
-        Columns of numbers that stand for dates, in addition to those with a dtype of
-        dates.
-
-    Returns
-    -------
-    list of Suspicion
-        Empty for fewer than 50 rows.
+    None of fewer than 50 rows. `dates` names columns of numbers that stand for dates,
+    beside those with a dtype of dates.
 
     Examples
     --------
@@ -108,10 +89,7 @@ def suspected_leakage(
     [('patient',)]
     """
     y = np.asarray(y)
-    if len(y) < _MIN_ROWS or y.ndim != 1:
-        return []
-    Y = _targets(y, task)
-    if Y is None:
+    if len(y) < _MIN_ROWS or y.ndim != 1 or (Y := _targets(y, task)) is None:
         return []
     X = with_known_types(X)
     columns = [_read(str(name), X[name], str(name) in dates) for name in X.columns]
@@ -121,11 +99,34 @@ def suspected_leakage(
         most += 2 * Y.shape[1] / min(len(Y), _TREE_ROWS)
     groups, determining = [], []
     for column in columns:
+        name = column.name
         if _names_groups(column, Y):
-            groups.append(_of_group(column))
+            sign = f"column {name!r} seems to name groups of rows with similar targets"
+            groups.append(_of_dependence("group", (name,), sign))
         elif _share_left(column, Y) < most:
-            determining.append(_of_target(column.name))
+            message = (
+                f"column {name!r} determines the target, or nearly so: drop what is "
+                "not known when predictions are made."
+            )
+            determining.append(Suspicion("target", (name,), message))
     return [*groups, *_times(columns, Y), *determining]
+
+
+def _of_dependence(
+    kind: Literal["group", "time"], columns: tuple[str, ...], sign: str
+) -> Suspicion:
+    near, new, option, held = {
+        "group": ("the same group", "new groups", "groups", "whole groups"),
+        "time": ("neighbouring times", "later times", "time", "the last rows"),
+    }[kind]
+    return Suspicion(
+        kind,
+        columns,
+        f"{sign}. Rows held out at random lie among training rows of {near}, so errors "
+        f"for {new} will be larger than those shown. If the model is to predict these, "
+        f"say --{option} {shlex.quote(columns[0])} (in Python fit(..., {option}=...)), "
+        f"which holds out {held}.",
+    )
 
 
 def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
@@ -137,8 +138,9 @@ def _targets(y: np.ndarray, task: str) -> np.ndarray | None:
     counts = np.bincount(codes, minlength=len(labels))
     if len(codes) - counts.max() < _MIN_OTHERS:
         return None
-    Y = y.astype(float)[:, None] if task == "regression" else None
-    if Y is None:
+    if task == "regression":
+        Y = y.astype(float)[:, None]
+    else:
         Y = (codes[:, None] == np.argsort(-counts)[:20]).astype(float)
     return Y - Y.mean(axis=0)
 
@@ -153,9 +155,6 @@ def _read(name: str, column: Any, is_date: bool) -> _Column:
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     codes = np.unique(texts, return_inverse=True)[1]
     return _Column(name, "text", codes.astype(float))
-
-
-# -- groups ----------------------------------------------------------------------------
 
 
 def _names_groups(column: _Column, Y: np.ndarray) -> bool:
@@ -185,63 +184,21 @@ def _are_alike(Y: np.ndarray) -> bool:
     return bool(differences < Y.var(axis=0).sum())
 
 
-def _of_group(column: _Column) -> Suspicion:
-    return Suspicion(
-        "group",
-        (column.name,),
-        f"column {column.name!r} seems to name groups: rows of each of its "
-        f"{len(np.unique(column.values)):,} values have targets that are much alike. "
-        "Rows of one group are both in the training and in the held-out rows, so "
-        "errors for rows of new groups will be larger than those shown. If new rows "
-        f"are of other groups, say --groups {shlex.quote(column.name)} (in Python "
-        "fit(..., groups=...)): whole groups are then held out, and the column is not "
-        "used.",
-    )
-
-
-# -- time ------------------------------------------------------------------------------
-
-
 def _times(columns: list[_Column], Y: np.ndarray) -> Iterator[Suspicion]:
     dates = tuple(column.name for column in columns if column.kind == "date")
     if dates:
         named = ", ".join(map(repr, dates))
-        yield Suspicion(
-            "time",
-            dates,
-            f"column {named} holds dates. Rows held out at random lie between dates of "
-            "training rows, so errors for later dates will be larger than those shown. "
-            "If the model is to predict later dates, say --time "
-            f"{shlex.quote(str(dates[0]))} (in Python fit(..., time=...)): the latest "
-            "rows are then held out.",
-        )
+        yield _of_dependence("time", dates, f"column {named} holds dates")
         return
     for column in columns if _are_alike(Y) else ():
         # Without ties: else, the rows are sorted by a category or a code.
         steps = np.diff(column.values)
         if column.kind != "text" and ((steps > 0).all() or (steps < 0).all()):
-            yield Suspicion(
-                "time",
-                (column.name,),
-                f"the rows are sorted by {column.name!r}, and targets of successive "
-                "rows are alike. If this is the order of time and the model is to "
-                "predict later rows, errors will be larger than those shown: say "
-                f"--time {shlex.quote(column.name)} (in Python fit(..., time=...)) to "
-                "hold out the last rows.",
+            sign = (
+                f"the rows are sorted by {column.name!r}, and successive targets alike"
             )
+            yield _of_dependence("time", (column.name,), sign)
             return
-
-
-# -- columns that determine the target -------------------------------------------------
-
-
-def _of_target(name: str) -> Suspicion:
-    return Suspicion(
-        "target",
-        (name,),
-        f"column {name!r} determines the target, or nearly so: drop what is not known "
-        "when predictions are made.",
-    )
 
 
 def _share_left(column: _Column, Y: np.ndarray) -> float:

@@ -50,14 +50,14 @@ class Learning:
         """Draw the order of rows; fit the encoders, and encode the first rows."""
         order = stream.child("searched").generator().permutation(len(table))
         sample = table.take(order[: plan.searched_rows])
-        counts = table.counts
+        weight = table.sample_weight
         standard = TabularEncoder().set_output(transform="default")
-        encoders = {"standard": standard.fit(table.X, sample_weight=counts)}
+        encoders = {"standard": standard.fit(table.X, sample_weight=weight)}
         # Quantiles end at the last known time, beyond which all rows would be alike.
         if standard.widths_[0] and not table.folds.is_forward:
             quantile = TabularEncoder("quantile").set_output(transform="default")
             with ignoring(UserWarning):  # what the first has warned of
-                encoders["quantile"] = quantile.fit(table.X, sample_weight=counts)
+                encoders["quantile"] = quantile.fit(table.X, sample_weight=weight)
         codes = {name: e.transform(sample.X) for name, e in encoders.items()}
         return cls(table, order, sample, encoders, codes, loss, plan, deadline)
 

@@ -86,27 +86,19 @@ def residuals_of(
 
 def left_out(
     gram: np.ndarray, penalty: np.ndarray, Y: np.ndarray, folds: Folds
-) -> np.ndarray | None:
+) -> np.ndarray:
     """Return the residuals of folds left out of a fit, of rows that are predicted.
 
-    None if K + αW⁻¹ is not positive definite.
+    Raises LinAlgError if K + αW⁻¹ is not positive definite.
     """
-    try:
-        if folds.is_forward:
-            return _residuals_of_periods(gram, penalty, Y, folds)
-        P, _ = centred_inverse(gram.copy(), penalty)
-    except np.linalg.LinAlgError:
-        return None
+    if folds.is_forward:
+        return _residuals_of_periods(gram, penalty, Y, folds)
+    P, _ = centred_inverse(gram.copy(), penalty)
     dual, E = residuals_of(gram, P, penalty, Y)
-    return E if folds.are_rows else solved_in_folds(P, dual, folds)
-
-
-def solved_in_folds(P: np.ndarray, values: np.ndarray, folds: Folds) -> np.ndarray:
-    """Return P_SS⁻¹ times the rows S of some values, for each fold S."""
-    out = np.empty_like(values)
-    for _, S in folds.splits():
-        out[S] = scipy.linalg.solve(P[np.ix_(S, S)], values[S], assume_a="pos")
-    return out
+    if not folds.are_rows:
+        for _, S in folds.splits():
+            E[S] = scipy.linalg.solve(P[np.ix_(S, S)], dual[S], assume_a="pos")
+    return E
 
 
 def _residuals_of_periods(
@@ -126,16 +118,20 @@ def _residuals_of_periods(
 
 @short_on_one_thread(lambda kernel, alpha, table: thread_operations(len(table)))
 def leave_one_out(kernel: Kernel, alpha: float, table: Table) -> np.ndarray | None:
-    """Return the residuals of encoded rows left out, (m, k), as `left_out` does.
+    """Return the residuals of encoded rows left out, (m, k).
 
-    They are those of all rows, but for the first period of time.
+    They are those of all rows, but for the first period of time. None if the Gram
+    matrix with the penalty is not positive definite in floating point.
     """
     gram = np.array(kernel._gram(table.X, None))
     table.folds.add_effect(gram)
     penalty = (alpha + least_penalty(gram.diagonal())) / table.weight
     # A large mean would cost accuracy.
     Y = table.Y - np.average(table.Y, axis=0, weights=table.weight)
-    return left_out(gram, penalty, Y, table.folds)
+    try:
+        return left_out(gram, penalty, Y, table.folds)
+    except np.linalg.LinAlgError:
+        return None
 
 
 # Of predictions (n, k), targets and weights.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from randkern.kernels import Kernel
 from randkern.models import KernelLogistic, KernelRidgeRegressor
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.exact_logistic import with_constant
-from randkern.tabular.exact_ridge import ExactRidge
 from randkern.tabular.learning import Learning
 from randkern.tabular.presets import LAST_FIT
 from randkern.tabular.rows import Table
@@ -40,10 +39,6 @@ class Member:
     encoder: TabularEncoder
     fit: Any
 
-    def rows_of(self, X: Any) -> np.ndarray:
-        """Return encoded rows for the fit."""
-        return self.encoder.transform(X)
-
     @property
     def exact(self) -> Any:
         """The fit with an exact kernel, or what is fitted in each cell."""
@@ -52,11 +47,6 @@ class Member:
     @property
     def kernel(self) -> Kernel:
         return self.exact.kernel
-
-    @property
-    def alpha(self) -> float:
-        """The penalty of a least-squares fit."""
-        return float(self.exact.alpha)
 
     @property
     def n_targets(self) -> int:
@@ -74,7 +64,23 @@ class Member:
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
 
+    def to_estimator(self, unit: float) -> Any:
+        """Return an unfitted pipeline of public classes, for weights over `unit`."""
+        exact = self.exact
+        if hasattr(exact, "C"):
+            kernel, C = with_constant(exact.kernel), float(exact.C / unit)
+            public: Any = KernelLogistic(kernel, C, None, fit_intercept=False)
+        else:
+            alpha = float(exact.alpha * unit)
+            public = KernelRidgeRegressor(
+                exact.kernel, alpha, None, solver="cholesky", fit_intercept=True
+            )
+        if exact is not self.fit:
+            public = clone(self.fit).set_params(estimator=public)
+        return make_pipeline(clone(self.encoder), public)
 
+
+@dataclass(repr=False, eq=False)
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
@@ -83,18 +89,11 @@ class TabularModel:
     categories.
     """
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        *,
-        unit: float = 1.0,
-        target_transform: str | None = None,
-        texts: TextEncoder | None = None,
-        scores: CategoryScores | None = None,
-    ):
-        self.members = list(members)
-        self.unit, self.target_transform = unit, target_transform
-        self.texts, self.scores = texts, scores
+    members: list[Member]
+    unit: float = 1.0
+    target_transform: str | None = None
+    texts: TextEncoder | None = None
+    scores: CategoryScores | None = None
 
     def with_scores(self, X: Any) -> Any:
         """Return a table with the scores that the members take."""
@@ -104,7 +103,11 @@ class TabularModel:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the weighted mean of predictions, (n, k)."""
-        return np.concatenate([self._predicted(rows) for rows in self.blocks_of(X)])
+        parts = [
+            sum(member.weight * member.predict(rows) for member in self.members)
+            for rows in self.blocks_of(X)
+        ]
+        return np.concatenate(parts)
 
     def blocks_of(self, X: Any) -> Iterator[Any]:
         """Yield blocks of rows that are small when encoded."""
@@ -112,10 +115,6 @@ class TabularModel:
         n = max(num_samples(X), 1)  # a table without rows is refused by the encoder
         for rows in row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width)):
             yield safe_indexing(X, rows)
-
-    def _predicted(self, X: Any) -> np.ndarray:
-        parts = [member.weight * member.predict(X) for member in self.members]
-        return np.sum(parts, axis=0)
 
     def explain(self) -> str:
         """Return the text of :meth:`to_estimator`: the model in public classes."""
@@ -135,18 +134,21 @@ class TabularModel:
             A pipeline of an encoder and a model with a kernel; of several fits, a
             `VotingRegressor` or a `VotingClassifier`.
         """
-        weights, models = zip(*self.parts(), strict=True)
-        parts = [(f"model_{at}", model) for at, model in enumerate(models, start=1)]
-        model = models[0]
+        parts = [
+            (f"model_{at}", member.to_estimator(self.unit))
+            for at, member in enumerate(self.members, start=1)
+        ]
+        weights = [float(member.weight) for member in self.members]
+        model = parts[0][1]
         if len(parts) > 1 and is_classifier(model):
             from sklearn.ensemble import VotingClassifier
 
-            model = VotingClassifier(parts, voting="soft", weights=list(weights))
+            model = VotingClassifier(parts, voting="soft", weights=weights)
         elif len(parts) > 1:
             from sklearn.ensemble import VotingRegressor
             from sklearn.multioutput import MultiOutputRegressor
 
-            model = VotingRegressor(parts, weights=list(weights))
+            model = VotingRegressor(parts, weights=weights)
             if self.members[0].n_targets > 1:
                 model = MultiOutputRegressor(model)
         scores = [clone(each) for each in (self.texts, self.scores) if each is not None]
@@ -158,32 +160,6 @@ class TabularModel:
 
         there, back, _ = TRANSFORMS[self.target_transform]
         return TransformedTargetRegressor(model, func=there, inverse_func=back)
-
-    def parts(self) -> list[tuple[float, Any]]:
-        """Return the weight of each fit, and an unfitted pipeline of public classes."""
-        return [
-            (
-                float(member.weight),
-                make_pipeline(clone(member.encoder), self._unfitted(member)),
-            )
-            for member in self.members
-        ]
-
-    def _unfitted(self, member: Member) -> Any:
-        """Return the model of a member, with a penalty for weights in their unit."""
-        exact = member.exact
-        if isinstance(exact, ExactRidge):
-            alpha = float(exact.alpha * self.unit)
-            model = KernelRidgeRegressor(
-                exact.kernel, alpha, None, solver="cholesky", fit_intercept=True
-            )
-        else:
-            C = float(exact.C / self.unit)
-            kernel = with_constant(exact.kernel)
-            model = KernelLogistic(kernel, C, None, fit_intercept=False)
-        if exact is member.fit:
-            return model
-        return clone(member.fit).set_params(estimator=model)
 
 
 def fit_member(

@@ -17,10 +17,9 @@ from operator import attrgetter
 import numpy as np
 from scipy.optimize import nnls
 
-from randkern.tabular.folds import Folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import Loss, leave_one_out
-from randkern.tabular.presets import COMPARISON, FOLDS, LEAST_WEIGHT
+from randkern.tabular.presets import COMPARISON, LEAST_WEIGHT
 from randkern.tabular.rows import Table
 from randkern.tabular.search import KernelSearch, Trial
 
@@ -58,10 +57,10 @@ def evaluated(
         known = known.take(np.arange(min(plan.compared_rows, len(known))))
     # Numbers alone leave out single rows: with five folds, errors of airfoil are 1.04
     # times as large. Learning again and logistic regression take a fit without each.
-    if known.folds.are_rows and (n_again or known.labels is not None):
-        known = replace(known, folds=Folds(np.arange(len(known)) % FOLDS))
-    elif known.folds.is_forward:  # few periods tell less of kernels than the evidence
+    if known.folds.is_forward:  # few periods tell less of kernels than the evidence
         trials = trials[:1]
+    elif n_again or known.labels is not None:
+        known = replace(known, folds=known.folds.coarse())
 
     def encoded(trial: Trial) -> Table:
         return replace(known, X=learning.codes[trial.numbers][: len(known)])

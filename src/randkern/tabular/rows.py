@@ -19,26 +19,35 @@ _MAX_MIXED = 0.1
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with targets (n, k), or codes of labels, and weights.
+    """Rows with targets (n, k), or codes of labels, weights, folds, and labels, if any.
 
-    Also the labels, if any, the folds of rows that are left out together, by default
-    single rows, and the weights before normalisation, which repeat rows if they are
-    whole numbers.
+    `sample_weight` are the weights that are passed to `fit`, which repeat rows if they
+    are whole numbers, and `weight` their ratios to `unit`.
     """
 
     X: Any
     Y: np.ndarray
-    weight: np.ndarray
+    sample_weight: np.ndarray
+    folds: Folds
     labels: Any = None
-    folds: Folds = None  # type: ignore[assignment]
-    counts: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        if self.folds is None:
-            object.__setattr__(self, "folds", Folds.of_rows(len(self.Y)))
+    unit: float = 1.0
 
     def __len__(self) -> int:
         return len(self.Y)
+
+    @property
+    def weight(self) -> np.ndarray:
+        return self.sample_weight / self.unit
+
+    @property
+    def own_weight(self) -> np.ndarray | None:
+        """The weights, None if they are equal: they fit what none fit."""
+        are_equal = (self.sample_weight == self.sample_weight[0]).all()
+        return None if are_equal else self.weight
+
+    def normalised(self) -> Table:
+        """Return rows whose weights have mean 1."""
+        return replace(self, unit=float(self.sample_weight.mean()))
 
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows."""
@@ -46,15 +55,14 @@ class Table:
             self,
             X=safe_indexing(self.X, rows),
             Y=self.Y[rows],
-            weight=self.weight[rows],
-            labels=None if self.labels is None else self.labels[rows],
+            sample_weight=self.sample_weight[rows],
             folds=self.folds.take(rows),
-            counts=None if self.counts is None else self.counts[rows],
+            labels=None if self.labels is None else self.labels[rows],
         )
 
     def used(self, name: str) -> Table:
         """Return the rows with positive weight; raise if an estimator needs more."""
-        used = np.flatnonzero(self.weight)
+        used = np.flatnonzero(self.sample_weight)
         if len(used) < 2:
             raise ValueError(
                 f"{name} needs at least 2 rows with positive weight, "
@@ -86,22 +94,6 @@ class Table:
         has_copies = len(rows) < len(self) or self.own_weight is not None
         if is_mixed.mean() > _MAX_MIXED or len(rows) < 2 or not has_copies:
             return self
-        weight = np.bincount(copies.ravel(), self.weight)  # NumPy 2.0 has a column
-        return replace(self.take(rows), weight=weight)
-
-    def normalised(self) -> Table:
-        """Return rows whose weights have mean 1."""
-        return replace(
-            self, weight=self.weight / self.weight.mean(), counts=self.weight
-        )
-
-    @property
-    def own_weight(self) -> np.ndarray | None:
-        """The weights, None if they are equal: they fit what none fit."""
-        are_equal = (self.weight == self.weight[0]).all()
-        return None if are_equal else self.weight
-
-    @property
-    def unit(self) -> float:
-        """What the weights have been divided by."""
-        return 1.0 if self.counts is None else float(self.counts[0] / self.weight[0])
+        # NumPy 2.0 has a column of copies.
+        sample_weight = np.bincount(copies.ravel(), self.sample_weight)
+        return replace(self.take(rows), sample_weight=sample_weight)
