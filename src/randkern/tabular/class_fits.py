@@ -6,7 +6,6 @@ rows of single cells, which are as dense as the table, and fitted in overlapping
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import cycle
 from operator import attrgetter
@@ -29,7 +28,6 @@ from randkern.tabular.model import Member, fit_member
 from randkern.tabular.out_of_fold import Evaluated
 from randkern.tabular.presets import (
     COMPARISON,
-    FOLDS,
     LAST_FIT,
     LEAST_WEIGHT,
     N_BEST,
@@ -74,34 +72,24 @@ def chosen_in_folds(
     return _blended(parts)
 
 
-def chosen_in_cells(
-    trials: Sequence[Trial], learning: Learning, stream: Stream
-) -> Chosen:
-    """Return the parts whose mean has the least log loss of some rows of cells.
+def chosen_in_cells(trials: Sequence[Trial], learning: Learning) -> Chosen:
+    """Return the parts whose mean has the least log loss in folds of some cells.
 
     Their kernels are the best of those that are learned in other cells.
     """
-    table = learning.table
-    teaching, others = drawn_cells(trials[0], learning, stream)
+    teaching, others = drawn_cells(trials[0], learning)
     kernels = learned_in_cells(trials, teaching, others, learning)
-    generator = stream.child("choosing").generator()
-    splits = []
-    for cell in others:
-        n_held = math.ceil(len(cell) / FOLDS)
-        splits.append(table.folds.divided(generator.permutation(cell), n_held))
-    # Fits to one class say nothing of the penalty.
-    splits = [each for each in splits if np.ptp(table.labels[each[0]])] or splits
+    cells = [learning.table.take(rows) for rows in others]
     parts: list[Part] = []
     for trial in kernels[:N_BEST]:
         if parts and learning.deadline.ends(COMPARISON):
             break
-        fits = []
-        for known, held in splits:
-            piece = table.take(np.append(known, held))
-            encoded = learning.encoded_table(trial.numbers, piece, "float32")
+        fits: list[HeldOut] = []
+        for cell in cells:
+            encoded = learning.encoded_table(trial.numbers, cell, "float32")
             problem = dual_logistic(trial.kernel, encoded.X, encoded.Y)
-            positions = np.split(np.arange(len(piece)), [len(known)])
-            fits.append(HeldOut(problem, encoded, *positions))
+            splits = cell.folds.coarse().splits()
+            fits += [HeldOut(problem, encoded, *split) for split in splits]
         parts.append(with_best_strength(trial, fits, learning.deadline))
     parts.sort(key=attrgetter("loss"))
     return _blended(parts[: learning.plan.n_members])

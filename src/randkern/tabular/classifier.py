@@ -141,7 +141,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning = Learning.of(table, self._loss, stream, plan, deadline)
         trials, is_stopped = self._search(learning, stream, report)
         if plan.in_cells:
-            chosen = chosen_in_cells(trials, learning, stream)
+            chosen = chosen_in_cells(trials, learning)
         else:
             known, kernels = evaluated(trials, learning, not is_stopped)
             chosen = chosen_in_folds(known, kernels, learning)

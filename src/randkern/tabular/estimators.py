@@ -226,7 +226,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         trials, is_stopped = self._search(learning, stream, report)
         options = {"target_transform": self.target_transform}
         if split.apart is not None:
-            pair, unknown = self._fit_in_cells(trials, learning, split, stream)
+            pair, unknown = self._fit_in_cells(trials, learning, split)
             parts = self._keep_model([pair], learning, **options)
         else:
             known, kernels = evaluated(trials, learning, not is_stopped)
@@ -272,10 +272,10 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     @staticmethod
     def _fit_in_cells(
-        trials: list[Trial], learning: Learning, split: _Split, stream: Stream
+        trials: list[Trial], learning: Learning, split: _Split
     ) -> tuple[tuple[Member, Trial], _Unknown]:
         """Fit the rows of the split in cells, and evaluate the fit by those apart."""
-        trial, member = fit_in_cells(trials, split.rows, learning, stream)
+        trial, member = fit_in_cells(trials, split.rows, learning)
         known = split.apart
         assert known is not None
         residuals = known.Y - member.predict(known.X)

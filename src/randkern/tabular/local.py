@@ -7,7 +7,6 @@ dense as the table, so kernels are learned further there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from operator import itemgetter
 
@@ -25,30 +24,30 @@ from randkern.tabular.presets import (
     DRAWN_CELLS,
     N_BEST,
     STEPS_AGAIN,
-    TEACHING_SHARE,
 )
 from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial, learned
 
 
 def drawn_cells(
-    trial: Trial, learning: Learning, stream: Stream
+    trial: Trial, learning: Learning
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return the rows of cells that teach kernels, and of others that compare them.
 
     The metric of a kernel divides the table into cells. Those whose targets are all
-    equal teach nothing.
+    equal teach nothing. Of the others, the same share is drawn everywhere: neighbours
+    follow each other.
     """
     table = learning.table
     U = learning.encoded(trial.numbers, table.X, "float32")
     metric = scaled_rows(trial.kernel, U, Stream(0))
     _, cells = CellTree.grow(metric, learning.plan.learned_rows)
-    order = stream.child("cells").generator().permutation(len(cells))
-    cells = [cells[at] for at in order]
-    drawn = [rows for rows in cells if np.ptp(table.Y[rows], axis=0).any()] or cells
-    drawn = drawn[:DRAWN_CELLS]
-    n_teaching = math.ceil(TEACHING_SHARE * len(drawn))
-    return drawn[:n_teaching], drawn[n_teaching:] or drawn
+    varied = [rows for rows in cells if np.ptp(table.Y[rows], axis=0).any()] or cells
+    n_drawn = min(len(varied), DRAWN_CELLS)
+    places = np.linspace(0, len(varied) - 1, n_drawn).astype(int)
+    drawn = [varied[at] for at in places]
+    teaching = drawn[::5] + drawn[2::5] + drawn[4::5]
+    return teaching, drawn[1::5] + drawn[3::5] or drawn
 
 
 def learned_in_cells(
@@ -84,7 +83,7 @@ def learned_in_cells(
 
 
 def fit_in_cells(
-    trials: Sequence[Trial], table: Table, learning: Learning, stream: Stream
+    trials: Sequence[Trial], table: Table, learning: Learning
 ) -> tuple[Trial, Member]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as planned.
 
@@ -92,7 +91,7 @@ def fit_in_cells(
     the same work would allow cells of little more than half as many rows, and errors
     would be larger.
     """
-    cells = drawn_cells(trials[0], learning, stream)
+    cells = drawn_cells(trials[0], learning)
     trial = learned_in_cells(trials, *cells, learning)[0]
     ridge = ExactRidge(trial.kernel, float(trial.alpha))
     model = LocalRegressor(ridge, learning.plan.cell_rows)

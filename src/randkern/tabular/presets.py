@@ -131,10 +131,9 @@ VALIDATION_ROWS = 1500
 HELD_GROUPS = 10
 # Steps of learning a kernel again, without a fold or in cells.
 STEPS_AGAIN = 16
-# Cells in which the best kernels are learned and compared, and the share of those that
-# teach; the others compare kernels and choose C. About how many rows of a cell are
-# fitted if it is late.
-DRAWN_CELLS, TEACHING_SHARE, LATE_ROWS = 24, 0.6, 200
+# Cells of which three fifths teach the best kernels, and the others compare them and
+# choose C. About how many rows of a cell are fitted if it is late.
+DRAWN_CELLS, LATE_ROWS = 24, 200
 # Fits of smaller weight are left out of a mean.
 LEAST_WEIGHT = 0.05
 # The size of residuals is learned by ridge regression with one of these penalties.
