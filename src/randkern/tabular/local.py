@@ -1,8 +1,8 @@
 """Exact kernels in overlapping cells of rows, learned where all rows are.
 
 A random sample of a large table is sparse: on it, details that all rows would resolve
-look like noise, and kernels learned from it are too smooth. The rows of a cell are as
-dense as the table, so kernels are learned further there.
+look like noise, and kernels learned from it alone are too smooth. The rows of a cell
+are as dense as the table, so kernels are learned further there, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from randkern.tabular.out_of_fold import evaluate
 from randkern.tabular.presets import (
     COMPARISON,
     DRAWN_CELLS,
+    DRAWN_SAMPLES,
     N_BEST,
     STEPS_AGAIN,
 )
@@ -29,25 +30,25 @@ from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial, learned
 
 
-def drawn_cells(
+def drawn_parts(
     trial: Trial, learning: Learning
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the rows of cells that teach kernels, and of others that compare them.
+    """Return rows of the parts that teach kernels, and of cells that compare them.
 
     The metric of a kernel divides the table into cells. Those whose targets are all
-    equal teach nothing. Of the others, the same share is drawn everywhere: neighbours
-    follow each other.
+    equal teach nothing; of the others, the same share is drawn everywhere, as
+    neighbours follow each other. Half of the drawn cells teach details. Random samples
+    teach with them what differs between cells.
     """
-    table = learning.table
+    table, m = learning.table, learning.plan.learned_rows
     U = learning.encoded(trial.numbers, table.X, "float32")
-    metric = scaled_rows(trial.kernel, U, Stream(0))
-    _, cells = CellTree.grow(metric, learning.plan.learned_rows)
+    _, cells = CellTree.grow(scaled_rows(trial.kernel, U, Stream(0)), m)
     varied = [rows for rows in cells if np.ptp(table.Y[rows], axis=0).any()] or cells
     n_drawn = min(len(varied), DRAWN_CELLS)
     places = np.linspace(0, len(varied) - 1, n_drawn).astype(int)
     drawn = [varied[at] for at in places]
-    teaching = drawn[::5] + drawn[2::5] + drawn[4::5]
-    return teaching, drawn[1::5] + drawn[3::5] or drawn
+    samples = [learning.order[at * m :][:m] for at in range(DRAWN_SAMPLES)]
+    return samples + drawn[::2], drawn[1::2] or drawn
 
 
 def learned_in_cells(
@@ -58,7 +59,7 @@ def learned_in_cells(
 ) -> list[Trial]:
     """Return kernels by their loss of rows left out of cells, the best first.
 
-    The first trials are learned further by their evidence in the cells that teach, and
+    The first trials are learned further by their evidence in the parts that teach, and
     compared in the others, before and after.
     """
     deadline = learning.deadline
@@ -91,7 +92,7 @@ def fit_in_cells(
     the same work would allow cells of little more than half as many rows, and errors
     would be larger.
     """
-    cells = drawn_cells(trials[0], learning)
+    cells = drawn_parts(trials[0], learning)
     trial = learned_in_cells(trials, *cells, learning)[0]
     ridge = ExactRidge(trial.kernel, float(trial.alpha))
     model = LocalRegressor(ridge, learning.plan.cell_rows)
