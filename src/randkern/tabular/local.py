@@ -47,7 +47,7 @@ def drawn_parts(
     n_drawn = min(len(varied), DRAWN_CELLS)
     places = np.linspace(0, len(varied) - 1, n_drawn).astype(int)
     drawn = [varied[at] for at in places]
-    samples = [learning.order[at * m :][:m] for at in range(DRAWN_SAMPLES)]
+    samples = np.array_split(learning.order[: DRAWN_SAMPLES * m], DRAWN_SAMPLES)
     return samples + drawn[::2], drawn[1::2] or drawn
 
 
