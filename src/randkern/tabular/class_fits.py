@@ -23,7 +23,7 @@ from randkern.tabular.exact_logistic import (
     with_best_strength,
 )
 from randkern.tabular.learning import Learning
-from randkern.tabular.local import drawn_parts, learned_in_cells
+from randkern.tabular.local import drawn_cells, learned_in_cells
 from randkern.tabular.model import Member, fit_member
 from randkern.tabular.out_of_fold import Evaluated
 from randkern.tabular.presets import (
@@ -75,9 +75,9 @@ def chosen_in_folds(
 def chosen_in_cells(trials: Sequence[Trial], learning: Learning) -> Chosen:
     """Return the parts whose mean has the least log loss in folds of some cells.
 
-    Their kernels are the best of those that are learned from other rows.
+    Their kernels are the best of those that are learned in other cells.
     """
-    teaching, others = drawn_parts(trials[0], learning)
+    teaching, others = drawn_cells(trials[0], learning)
     kernels = learned_in_cells(trials, teaching, others, learning)
     cells = [learning.table.take(rows) for rows in others]
     parts: list[Part] = []

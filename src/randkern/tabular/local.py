@@ -1,8 +1,8 @@
 """Exact kernels in overlapping cells of rows, learned where all rows are.
 
 A random sample of a large table is sparse: on it, details that all rows would resolve
-look like noise, and kernels learned from it alone are too smooth. The rows of a cell
-are as dense as the table, so kernels are learned further there, too.
+look like noise, and kernels learned from it are too smooth. The rows of a cell are as
+dense as the table, so kernels are learned further there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ from randkern.tabular.rows import Table
 from randkern.tabular.search import Trial, learned
 
 
-def drawn_parts(
+def drawn_cells(
     trial: Trial, learning: Learning
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return rows of the parts that teach kernels, and of cells that compare them.
+    """Return the rows of cells that teach kernels, and of others that compare them.
 
     The metric of a kernel divides the table into cells. Those whose targets are all
     equal teach nothing; of the others, the same share is drawn everywhere, as
-    neighbours follow each other. Three fifths of these teach kernels. Pure cells have
-    most of what some columns tell of classes: of these, random samples of as many rows,
-    which show what differs between cells, replace a third of the cells that teach.
+    neighbours follow each other. Three fifths of these teach kernels.
     """
     table, m = learning.table, learning.plan.learned_rows
     U = learning.encoded(trial.numbers, table.X, "float32")
@@ -47,10 +45,7 @@ def drawn_parts(
     n_drawn = min(len(varied), DRAWN_CELLS)
     places = np.linspace(0, len(varied) - 1, n_drawn).astype(int)
     drawn = [varied[at] for at in places]
-    last = drawn[4::5]
-    if table.labels is not None and last:
-        last = np.array_split(learning.order[: len(last) * m], len(last))
-    return drawn[::5] + drawn[2::5] + last, drawn[1::5] + drawn[3::5] or drawn
+    return drawn[::5] + drawn[2::5] + drawn[4::5], drawn[1::5] + drawn[3::5] or drawn
 
 
 def learned_in_cells(
@@ -61,7 +56,7 @@ def learned_in_cells(
 ) -> list[Trial]:
     """Return kernels by their loss of rows left out of cells, the best first.
 
-    The first trials are learned further by their evidence in the parts that teach, and
+    The first trials are learned further by their evidence in the cells that teach, and
     compared in the others, before and after.
     """
     deadline = learning.deadline
@@ -94,7 +89,7 @@ def fit_in_cells(
     the same work would allow cells of little more than half as many rows, and errors
     would be larger.
     """
-    cells = drawn_parts(trials[0], learning)
+    cells = drawn_cells(trials[0], learning)
     trial = learned_in_cells(trials, *cells, learning)[0]
     ridge = ExactRidge(trial.kernel, float(trial.alpha))
     model = LocalRegressor(ridge, learning.plan.cell_rows)
