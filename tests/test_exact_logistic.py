@@ -31,7 +31,7 @@ def test_all_rows_are_fitted(many):
     model = fitted()
     assert model.fit_report_["rows_used"] == N
     assert model.fit_report_["rows_held_out"] == 0
-    (member,) = model.model_.members
+    member = model.model_.members[0]
     assert len(member.fit.X) == N
     found = log_loss(LABELS[N:], model.predict_proba(X[N:]))
     best = log_loss(LABELS[N:], np.column_stack([1 - CHANCE, CHANCE])[N:])
@@ -54,7 +54,7 @@ def test_three_classes(many):
     third = X.c.to_numpy() > 1
     labels = np.where(third, "third", LABELS)
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
-    (member,) = model.model_.members
+    member = model.model_.members[0]
     assert len(member.fit.X) == N
     best = np.column_stack([1 - CHANCE, CHANCE]) * ~third[:, None]
     best = np.column_stack([best[:, :1], third, best[:, 1:]])
@@ -70,7 +70,7 @@ def test_more_rows_are_fitted_in_cells(planned, no_deadline, n_classes):
     labels = np.where((n_classes > 2) & (X.c > 1), "third", LABELS)
     model = rk.TabularClassifier(time_limit=3, random_state=0).fit(X[:N], labels[:N])
     assert model.fit_report_["rows_used"] == N
-    (member,) = model.model_.members
+    member = model.model_.members[0]
     assert isinstance(member.fit, rk.LocalClassifier)
     assert max(map(len, member.fit.estimators_samples_)) <= 300
     assert np.mean(model.predict(X[N:]) == labels[N:]) > 0.7

@@ -79,7 +79,7 @@ _CONTINUED = Step(0.75, 50, SEARCHED_ROWS)
 _FIRST, _FIRST_STEPS, _FEWEST_STEPS = Step(1.0, 200, 600), 30, 4
 # Learning the best kernels in cells, of which there are about so many at least. C of
 # classes is chosen there, too, by so many fits per evaluation.
-_LEARNED, _LEARNED_CELLS, _CHOSEN = Step(0.6, 720, 1000), 10, 0.8
+_LEARNED, _LEARNED_CELLS, _CHOSEN = Step(0.6, 720, 1000), 10, 0.5
 # The share of the limit for fits that are averaged.
 _MEMBERS_SHARE = 0.2
 # The largest share of the limit that a fit to all rows may take, and learning again.
