@@ -103,7 +103,7 @@ class Evidence:
 
     The last entry of θ is log α; the others are hyperparameters, first lengthscales,
     which the columns of a block share. A normal prior on these has the mean `origin`,
-    if there is one.
+    if there is one; its precision grows with the number of tables, which differ.
     `allowed` is asked before every evaluation; only the first is computed in any case.
     `best` is the smallest value, and its θ.
     """
@@ -179,7 +179,7 @@ class Evidence:
             gradient += np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
             n = sum(each.folds.n_independent for each in self.tables)
-            precision = PRECISION / n
+            precision = PRECISION * len(self.tables) / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
             gradient[:-1] += 2 * precision * away
