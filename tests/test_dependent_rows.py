@@ -424,3 +424,23 @@ def test_intervals_of_large_tables_cover_new_groups(n_groups, no_deadline):
     y = np.sin(rows[:, 0]) + r.normal(size=n) + 0.3 * r.normal(size=n)
     low, high = model.predict_interval(rows).T
     assert np.mean((low <= y) & (y <= high)) > 0.75
+
+
+@pytest.mark.slow
+def test_a_last_period_of_few_rows_in_cells(planned, no_deadline):
+    """Kernels are learned from more rows than those of the last times."""
+    planned(cell_rows=300, fitted_rows=1500, learned_rows=200)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=4000)
+    time = (np.arange(4000) >= 3996).astype(int)
+    model = rk.TabularRegressor(time_limit=3, random_state=0).fit(X, y, time=time)
+    assert model.fit_report_["rows_used"] == 1500
+    new = rng.normal(size=(500, 2))
+    assert np.std(model.predict(new) - np.sin(2 * new[:, 0])) < 0.2
+
+
+def test_a_missing_time_in_a_list():
+    times = [pd.NaT, *pd.date_range("2024", periods=19)]
+    with pytest.raises(ValueError, match="time is missing in 1 of 20 rows"):
+        rk.TabularRegressor(time_limit=1).fit(np.eye(20), np.arange(20.0), time=times)

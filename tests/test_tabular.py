@@ -936,3 +936,10 @@ def test_labels_with_missing_values_and_extension_types():
         y = pd.Series([0, 1] * 20, dtype=dtype)
         classes = rk.TabularClassifier(0.3).fit(X, y).classes_
         assert classes.tolist() == expected and classes.dtype.kind in "ib"
+
+
+def test_an_array_is_not_taken_for_a_table_with_dates():
+    table = pd.DataFrame({"day": pd.date_range("2024", periods=9), "x": range(9)})
+    encoder = rk.TabularEncoder().fit(table)
+    with pytest.raises(ValueError, match="columns of the kinds date"):
+        encoder.transform(np.ones((3, 2)))

@@ -146,3 +146,16 @@ def test_intervals_of_cells_know_groups():
     model = rk.TabularRegressor(0.3, random_state=0).fit(X, y, groups=groups)
     assert model.fit_report_["rows_held_out"] > 0
     assert 1 < model._intervals.n_groups < 80
+
+
+@pytest.mark.parametrize("kind", ["constant", "binary"])
+def test_intervals_of_equal_rows_cover(kind, no_deadline):
+    """A row that is left out of its equals is predicted by their mean, without it."""
+    rng = np.random.default_rng(0)
+    X = np.ones((900, 2)) if kind == "constant" else rng.integers(0, 2, (900, 1))
+    y = rng.normal(size=900)
+    model = rk.TabularRegressor(time_limit=1, random_state=0).fit(X[:400], y[:400])
+    low, high = model.predict_interval(X[400:]).T
+    covered = np.mean((low <= y[400:]) & (y[400:] <= high))
+    # Five standard errors of 500 new rows and of 400 known ones.
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 500 + 0.09 / 400)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from reprlib import repr as shortened
 from typing import Any
 
@@ -17,6 +18,8 @@ from randkern._sklearn import is_pandas_na, is_scalar_nan
 
 def is_missing(value: Any) -> bool:
     """Return whether a value is None, NaN, NaT or pandas' NA."""
+    if isinstance(value, datetime | timedelta | np.datetime64 | np.timedelta64):
+        return bool(value != value)
     return value is None or is_pandas_na(value) or is_scalar_nan(value)
 
 

@@ -312,9 +312,10 @@ class TabularEncoder(TableInput, TransformerMixin, BaseEstimator):
                 numbers[:, at] = self._numbers_of(j, columns[j])
             others = np.flatnonzero(self.kinds_ == "category").tolist()
             categories = {j: objects_of(columns[j]) for j in others}
-        elif "category" in self.kinds_:
+        elif kinds := {*self.kinds_.tolist()} - {"number", "empty"}:
             raise ValueError(
-                "X must be a dataframe: the encoder was fitted to one with categories."
+                "X must be a dataframe: the encoder was fitted to one with columns of "
+                f"the kinds {', '.join(sorted(kinds))}."
             )
         large = np.flatnonzero((np.abs(numbers) > _LARGEST).any(axis=0))
         if len(large):

@@ -349,7 +349,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         that is predicted for the row: intervals are then wider where targets are
         noisier, for instance where they are larger. They also widen as the standard
         deviation of a Gaussian process does that knows the nearest row: in `time`
-        everywhere, else where this is less similar than 95 % of these rows find one.
+        everywhere, if rows are not fitted in cells, else where this is less similar
+        than 95 % of these rows find one.
 
         Parameters
         ----------
@@ -396,7 +397,8 @@ def _split(rows: Table, plan: Plan, stream: Stream) -> _Split:
     n_held = max(n_held, min(VALIDATION_ROWS, -(-n // 16)))
     is_forward = rows.folds.is_forward
     if n - n_held > most and is_forward:
-        _, order = rows.folds.divided(order, max(most, n // 2))
+        latest = np.argsort(-rows.folds.codes[order], kind="stable")
+        order = order[latest][: max(most, n // 2)]
     fitted, held = rows.folds.divided(order, n_held)
     known, final = rows.take(fitted[:most]), None
     if is_forward:

@@ -61,8 +61,8 @@ class Folds:
         if len(np.unique(codes[used])) < 2:
             name = "time" if is_forward else "groups"
             raise ValueError(
-                f"{name} has the same value for all rows, expected at least 2 values, "
-                f"one of which is left out; omit {name} if rows are independent."
+                f"{name} has the same value for all rows, expected at least 2 values; "
+                f"omit {name} if rows are independent."
             )
         if is_forward:
             codes[used] = _periods(codes[used])
@@ -192,8 +192,9 @@ def group_codes(groups: Any, n: int, name: str = "groups") -> np.ndarray:
             f"{name} has {len(values):,} values, expected one for each of the {n:,} "
             "rows."
         )
-    is_date = values.dtype.kind in "Mm"
-    missing = (np.isnat if is_date else np.vectorize(is_missing, [bool]))(values)
+    missing = values != values
+    if values.dtype.kind == "O":
+        missing = np.vectorize(is_missing, [bool])(values)
     if missing.any():
         raise ValueError(
             f"{name} is missing in {int(missing.sum()):,} of {n:,} rows (first: "

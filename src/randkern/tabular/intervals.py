@@ -30,8 +30,8 @@ from randkern.tabular.presets import (
 from randkern.tabular.rows import Table
 
 _BLOCK_BYTES = 64 * 10**6
-# A penalty that makes all sizes alike.
-_ALIKE = 1e9
+# A penalty that makes all sizes alike, and bounds of their logarithms.
+_ALIKE, _LOGS = 1e9, (-300.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,26 @@ def learned_sizes(
             errors[penalty] = left_out(gram, penalty / weight, logs, folds)
     best = min(errors, key=lambda penalty: _loss(errors[penalty]))
     ridge = ExactRidge(kernel, best).fit(X, logs, weight)
-    own = np.exp(ridge.predict(X).reshape(logs.shape))
+    own = _sizes_of(ridge, X).reshape(logs.shape)
     own[out] = np.exp(logs[out] - errors[best])
     return ridge, own
+
+
+def _sizes_of(ridge: ExactRidge, X: np.ndarray) -> np.ndarray:
+    """Return sizes that are learned; of weights that differ by far, within bounds."""
+    return np.exp(np.clip(ridge.predict(X), *_LOGS))
+
+
+def _means_of_equals(X: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return the mean prediction of equal rows.
+
+    That of a row which is left out tells its target: it is the larger the smaller the
+    target is.
+    """
+    _, codes, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+    codes = codes.ravel()  # NumPy 2.0 has a column
+    means = [np.bincount(codes, column) / counts for column in predictions.T]
+    return np.stack(means, axis=1)[codes]
 
 
 def _quantiles_among(known: np.ndarray, predictions: np.ndarray) -> np.ndarray:
@@ -151,7 +168,7 @@ class Intervals:
         others are hardly farther than those that are evaluated.
         """
         X, folds = known.X[evaluated], known.folds
-        predictions = known.Y[evaluated] - residuals
+        predictions = _means_of_equals(X, known.Y[evaluated] - residuals)
         weight = known.weight[evaluated] / known.weight[evaluated].mean()
         novelty = Novelty(kernel, alpha, known.X[:VALIDATION_ROWS])
         far = novelty.at(X, folds.is_hidden(evaluated)[:, :VALIDATION_ROWS])
@@ -203,7 +220,7 @@ class Intervals:
     ) -> np.ndarray:
         """Return intervals around predictions (n, k) for encoded rows, (n, k, 2)."""
         codes = _quantiles_among(self.predictions, predictions)
-        sizes = np.exp(self.ridge.predict(np.hstack([codes, rows])))
+        sizes = _sizes_of(self.ridge, np.hstack([codes, rows]))
         width = self.novelty.at(rows) * sizes.reshape(predictions.shape)
         width *= self._quantiles(predictions, coverage)
         return np.stack([predictions - width, predictions + width], axis=-1)
