@@ -36,7 +36,8 @@ def drawn_cells(
 
     The metric of a kernel divides the table into cells. Those whose targets are all
     equal teach nothing; of the others, the same share is drawn everywhere, as
-    neighbours follow each other. Three fifths of these teach kernels.
+    neighbours follow each other. Three fifths of these teach kernels. A single one
+    does both.
     """
     table, m = learning.table, learning.plan.learned_rows
     U = learning.encoded(trial.numbers, table.X, "float32")
@@ -45,7 +46,8 @@ def drawn_cells(
     n_drawn = min(len(varied), DRAWN_CELLS)
     places = np.linspace(0, len(varied) - 1, n_drawn).astype(int)
     drawn = [varied[at] for at in places]
-    return drawn[::5] + drawn[2::5] + drawn[4::5], drawn[1::5] + drawn[3::5] or drawn
+    teaching, others = drawn[::5] + drawn[2::5] + drawn[4::5], drawn[1::5] + drawn[3::5]
+    return teaching, others or drawn
 
 
 def learned_in_cells(
