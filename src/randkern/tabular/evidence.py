@@ -21,7 +21,7 @@ from randkern.tabular.leave_one_out import (
     residuals_of,
     thread_operations,
 )
-from randkern.tabular.presets import PRECISION
+from randkern.tabular.presets import PRECISIONS
 from randkern.tabular.rows import Table
 
 # Bounds of learned numbers.
@@ -179,7 +179,8 @@ class Evidence:
             gradient += np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
             n = sum(each.folds.n_independent for each in self.tables)
-            precision = PRECISION * len(self.tables) / n
+            precision = PRECISIONS[self.tables[0].labels is not None]
+            precision *= len(self.tables) / n
             away = theta[:-1] - self.origin
             value += precision * float(away @ away)
             gradient[:-1] += 2 * precision * away

@@ -106,9 +106,10 @@ _USED = 0.8
 N_BEST = 3
 # Rows from which importances are computed.
 EFFECT_ROWS = 2000
-# Values of C of logistic regression, and the first that is tried. Tens without roots of
-# ten between them cost large tables 1.6 % (magic).
-STRENGTHS, FIRST_STRENGTH = [10 ** (k / 2) for k in range(9)], 10.0
+# Values of C of logistic regression, and the first that is tried. Of rows of new groups
+# a fit may know little more than the shares of classes: these need small values. Tens
+# without roots of ten between them cost large tables 1.6 % (magic).
+STRENGTHS, FIRST_STRENGTH = [10 ** (k / 2) for k in range(-4, 9)], 10.0
 # The weight of a linear kernel beside another, at first.
 LINEAR_WEIGHT = 0.1
 # Descents start from the deviation of whole rows, the lengthscale of all columns, and
@@ -119,12 +120,13 @@ FIRST_ALPHA = 1e-2
 # shows less detail than all rows resolve. From the whole deviation, the log loss of 12
 # fits in 10 seconds was 1.02 times as large (adult 1.04), but errors of numbers .98.
 SPARSE_SPREAD = 0.5
-# Precision of the normal prior on the logarithms of learned numbers, centred at the
-# start, for each table: without it, lengthscales overfit few rows. With 1, errors of
-# numbers were 1.008 times as large; with .5, those of pumadyn32nm in 10 seconds 1.14
-# times. With a single .3 for all cells together, log losses of 13 fits of classes in
-# 10 seconds were 1.05 times as large.
-PRECISION = 0.3
+# Precisions of the normal prior on the logarithms of learned numbers, centred at the
+# start, for each table, of targets and of labels: without it, lengthscales overfit few
+# rows. With 1, errors of numbers were 1.008 times as large; with .5, those of
+# pumadyn32nm in 10 seconds 1.14 times. With .3, labels of new groups were predicted
+# worse than by the shares of classes; with a single .3 for all cells together, log
+# losses of 13 fits of classes in 10 seconds were 1.05 times as large.
+PRECISIONS = (0.3, 1.0)
 # The most rows that are left out of an exact fit, from which sizes of residuals are
 # learned, and to which the distance of others is measured. As many, but no more than
 # a sixteenth, are held out of cells.
